@@ -5,50 +5,54 @@
 A description has one thing a line; texts are in double quotes, and "#" begins a comment:
 
   size W H                     of the picture
-  title TEXT                   what it shows, for those who cannot see it
+  title TEXT                   its name, a few words
+  desc TEXT                    what it shows, for those who cannot see it
   box X Y W H KIND TEXT        a rectangle; "|" parts the lines of its text, of which "*" makes one bold. KIND:
                                host, engine, part, memory, good, bad: these have the text in their middle;
                                room: its text is at the top on the left
   line X Y X Y... KIND [TEXT]  from point to point. KIND: arrow, back (dashed arrow), axis (thin, no arrow), or as of
                                a curve; the text stands on the middle of the first leg
   text X Y KIND TEXT           KIND: left, middle, head, small
+  note X Y TEXT                small text, in as many lines as that makes of it; "|" begins a new one, "||" also leaves
+                               some room
   curve X Y W H XLOW XHIGH YLOW YHIGH COLUMN KIND FILE
                                numbers of a FILE beside it, rows of comma-separated columns: column 0, from XLOW to
                                XHIGH, goes to the right, the COLUMN from YLOW to YHIGH up; an axis that does not
                                begin at 0 is logarithmic. KIND: rate, second, third, limit (dashed): lines; dots (one
                                for each row that is not 0)
   ticks X Y W H LOW HIGH KIND TEXT
-                               of such an axis: pairs VALUE=NAME, with a line across for each. KIND: right, up
+                               of such an axis: pairs VALUE=NAME, with a line across for each; NAME may be empty. KIND: right, up
   screen X Y W H SPEED FILE    a terminal: rows of seconds, a comma and a line, which appear when they did, SPEED times as
                                fast, again and again; all at once for those who want nothing to move
 
 The pictures follow the reader's choice of light or dark, and use the fonts that are there. A text that is wider
-than its box, or than the picture, is an error.
+than its box, or than the picture, or is below its end, is an error.
 """
 import math
 import os
 import re
 import shlex
 import sys
+import textwrap
 from xml.sax.saxutils import escape
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "pictures")
 LEADING = 18
 WIDTH = 7.8  # of a letter in a wide font, on average; bold ones have a tenth more
+SMALL = 0.93  # of that, in small text
 MONO = 7.3  # of a letter in a font of equal widths
 REST = 4  # seconds for which the last line of a screen stays
 CURVES = ("rate", "second", "third", "limit")
 KINDS = {"box": ("host", "engine", "part", "memory", "good", "bad", "room"), "ticks": ("right", "up"),
          "line": ("arrow", "back", "axis", *CURVES), "text": ("left", "middle", "head", "small"),
          "curve": (*CURVES, "dots")}
-COUNTS = {"size": 2, "title": 0, "box": 4, "text": 2, "curve": 9, "ticks": 6, "screen": 5}
+COUNTS = {"size": 2, "title": 0, "desc": 0, "box": 4, "text": 2, "note": 2, "curve": 9, "ticks": 6, "screen": 5}
 
 # class -> (light, dark), of each property that depends on the two
 COLOURS = {
     ".paper": {"fill": ("#ffffff", "#0d1117")},
     "text": {"fill": ("#1f2328", "#e6edf3")},
     ".small": {"fill": ("#59636e", "#9198a1")},
-    ".halo": {"stroke": ("#ffffff", "#0d1117")},
     ".host": {"fill": ("#f6f8fa", "#151b23"), "stroke": ("#818b98", "#656c76")},
     ".engine": {"fill": ("#ddf4ff", "#122d42"), "stroke": ("#0969da", "#4493f8")},
     ".part": {"fill": ("#ffffff", "#0d1117"), "stroke": ("#818b98", "#656c76")},
@@ -68,10 +72,10 @@ COLOURS = {
 }
 FIXED = """text{font:14px system-ui,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;text-anchor:middle}
 .left{text-anchor:start}.head{font-size:15px;font-weight:600;text-anchor:start}.bold{font-weight:600}
-.small{font-size:12.5px;text-anchor:start}.halo{stroke-width:5px;stroke-linejoin:round}
+.small{font-size:13px;text-anchor:start}
 rect{stroke-width:1.3px}.line{fill:none;stroke-width:1.6px}.back{stroke-dasharray:5 4}
 .room{fill:none;stroke-dasharray:5 4}.axis{stroke-width:1px}.rate,.second,.third,.limit{fill:none;stroke-width:2px}.limit{stroke-dasharray:6 4}
-.tick{font-size:12.5px}.end{text-anchor:end}
+.tick{font-size:13px}.end{text-anchor:end}
 .mono{font:12px ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;text-anchor:start;white-space:pre}"""
 
 
@@ -106,10 +110,21 @@ def box(numbers, kind, text):
 
 def fitting(text, x, kind, size):
     """The text, if it ends inside the picture."""
-    end = x + len(text) * WIDTH * {"small": 0.92, "head": 1.15}.get(kind, 1) / (2 if kind == "middle" else 1)
+    end = x + len(text) * WIDTH * {"small": SMALL, "head": 1.15}.get(kind, 1) / (2 if kind == "middle" else 1)
     if not size or end > size[0]:
         raise Wrong(f"'{text}' is wider than the picture")
     return text
+
+
+def note(numbers, text, size):
+    x, y = numbers
+    columns = int((size[0] - 2 * x) / WIDTH / SMALL)
+    for line_ in (part for paragraph in text.split("|") for part in textwrap.wrap(paragraph, columns) or [""]):
+        if y > size[1] - 8:
+            raise Wrong(f"'{line_}' is below the picture: its height is to be {y + 8:g} at least")
+        if line_:
+            yield words(x, y, "small", line_)
+        y += LEADING if line_ else LEADING / 2
 
 
 def line(numbers, kind, text):
@@ -118,9 +133,9 @@ def line(numbers, kind, text):
     yield path(points, classes, ' marker-end="url(#tip)"' if kind in ("arrow", "back") else "")
     if text:
         (x1, y1), (x2, y2) = points[:2]
-        for classes in ("halo", ""):  # apart: not everything that draws SVG knows paint-order
-            for i, part in enumerate(text.split("|")):
-                yield words((x1 + x2) / 2, (y1 + y2) / 2 + 5 + i * LEADING, classes, part)
+        wide, x, y = len(text) * WIDTH + 4, (x1 + x2) / 2, (y1 + y2) / 2
+        yield f'<rect x="{x - wide / 2:g}" y="{y - 9:g}" width="{wide:g}" height="18" class="paper"/>'
+        yield words(x, y + 5, "", text)
 
 
 def path(points, classes, ends=""):
@@ -153,7 +168,7 @@ def ticks(numbers, kind, text):
         value, name = pair.split("=")
         if kind == "right":
             at = place(float(value), low, high, x, w)
-            yield path([(at, y), (at, y + h)], "axis") + words(at, y + h + 19, "tick", name)
+            yield path([(at, y), (at, y + h)], "axis") + (name and words(at, y + h + 19, "tick", name))
         else:
             at = place(float(value), low, high, y + h, -h)
             yield path([(x, at), (x + w, at)], "axis") + words(x - 8, at + 4, "tick end", name)
@@ -195,7 +210,7 @@ def parse(number, row):
 
 def draw(description, read=None):
     """The picture, as the text of its file; read(name) gives the text of a file of numbers."""
-    size, title, body = None, "", []
+    size, names, body = None, {"title": "", "desc": ""}, []
     for number, row in enumerate(description.splitlines(), 1):
         parsed = parse(number, row)
         if not parsed:
@@ -203,19 +218,22 @@ def draw(description, read=None):
         word, numbers, kind, text = parsed
         if word == "size":
             size = numbers
-        elif word == "title":
-            title = escape(text)
+        elif word in names:
+            names[word] = escape(text)
+        elif word == "note":
+            body.extend(note(numbers, text, size))
         elif word == "text":
             body.append(words(*numbers, "" if kind == "middle" else kind, fitting(text, numbers[0], kind, size)))
         else:
             make = {"box": box, "line": line, "ticks": ticks, "curve": curve, "screen": screen}[word]
             body.extend(make(numbers, kind, read(text) if word in ("curve", "screen") else text))
-    if not size or not title:
-        raise Wrong("no size or no title")
+    if not size or not all(names.values()):
+        raise Wrong("no size, no title or no desc")
     w, h = (f"{n:g}" for n in size)
     return "\n".join((
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img">',
-        f"<title>{title}</title>", style(),
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img" '
+        'aria-labelledby="title" aria-describedby="desc">',
+        *(f'<{name} id="{name}">{text}</{name}>' for name, text in names.items()), style(),
         '<marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
         'orient="auto-start-reverse"><path d="M0,0L10,5L0,10z" class="tip"/></marker>',
         f'<rect width="{w}" height="{h}" rx="8" class="paper"/>', *body, "</svg>", ""))

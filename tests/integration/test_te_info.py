@@ -296,7 +296,7 @@ class TeInfoTest(unittest.TestCase):
                 write(root, f"devices/system/node/node{node}/distance", distances + "\n")
             boxes, words = self.draw(root)
         self.assertEqual(boxes, {"paper", "room", "engine", "bad", "memory", "good", "part"})
-        self.assertEqual([text for kind, text in words if kind in ("small", "bold", "plain")][:-3], [
+        self.assertEqual([text for kind, text in words if kind in ("small", "bold", "plain")][:-4], [
             "NUMA node 0", "a&<b", "port 1 is DOWN", "NUMA node 1", "mlx5_10", "100 Gb/s",
             "node unknown", "mlx5_2", "100 Gb/s",
             "cpu:0", "-", "preferred", "other", "cpu:1", "-", "preferred", "other"])

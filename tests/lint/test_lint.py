@@ -341,12 +341,13 @@ class LintTest(unittest.TestCase):
     def test_pictures(self):
         self.write("docs/pictures/a.svg", "<svg/>\n")
         self.fails("pictures", "docs/pictures/a.svg:1: pictures: there is no docs/pictures/a.txt")
-        self.write("docs/pictures/a.txt", 'size 10 10\ntitle "A"\n')
+        described = 'size 10 10\ntitle "A"\ndesc "a"\n'
+        self.write("docs/pictures/a.txt", described)
         self.fails("pictures", "docs/pictures/a.svg:1: pictures: is not what docs/pictures/a.txt describes")
-        self.write("docs/pictures/a.svg", pictures.draw('size 10 10\ntitle "A"\n'))
+        self.write("docs/pictures/a.svg", pictures.draw(described))
         self.passes("pictures")
-        self.write("docs/pictures/a.txt", 'size 10 10\ntitle "A"\ncircle 1 2\n')
-        self.fails("pictures", "docs/pictures/a.txt:1: pictures: line 3: 'circle 1 2' is nothing that can be drawn")
+        self.write("docs/pictures/a.txt", described + "circle 1 2\n")
+        self.fails("pictures", "docs/pictures/a.txt:1: pictures: line 4: 'circle 1 2' is nothing that can be drawn")
 
     def test_editors(self):
         self.write(".clang-format", "IndentWidth: 4\nColumnLimit: 100\n")

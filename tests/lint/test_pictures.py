@@ -14,6 +14,7 @@ import lint  # noqa: E402
 import pictures  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
+NAMED = 'title "A"\ndesc "all"\n'
 
 
 def read(*path):
@@ -49,10 +50,10 @@ class Content(unittest.TestCase):
         self.assertEqual(drawn | {"transport", "archive"}, set(lint.LAYERS))
 
     def test_calls_are_in_the_interface(self):
-        header = read("include", "te.h")
+        declared = "".join(read(os.path.relpath(path, ROOT)) for path in glob.glob(os.path.join(ROOT, "include", "te*.h")))
         for name in names():
             for call in re.findall(r"\bte_\w+(?=\()", described(name)):
-                self.assertRegex(header, rf"\b{call}\(", name)
+                self.assertIn(f" {call}(", declared, name)
 
     def test_each_is_shown(self):
         pages = "".join(read(os.path.relpath(p, ROOT)) for p in glob.glob(os.path.join(ROOT, "docs", "*.md")))
@@ -74,7 +75,10 @@ class Drawn(unittest.TestCase):
                     self.assertRegex(every, rf"\.{word}\b")
                     if f".{word}" in pictures.COLOURS:
                         self.assertIn(f".{word}{{", dark)
-            self.assertTrue(root.find(SVG + "title").text)
+            named = [root.find(f"{SVG}{word}[@id='{root.get(by)}']").text for word, by in
+                     (("title", "aria-labelledby"), ("desc", "aria-describedby"))]
+            self.assertTrue(0 < len(named[0]) < 60 < len(named[1]), name)
+            self.assertLessEqual(float(root.get("width")), 480 if name != "demo" else 770, "is small on a phone")
 
     def test_curve(self):
         """Column 0 goes to the right, the other one up; a dot is where that is not 0."""
@@ -89,7 +93,7 @@ class Drawn(unittest.TestCase):
 
     def drawn(self, row, kind, data="# a comment\n0,0\n2,1\n4,2\n"):
         """The lines of the picture with that in it."""
-        text = pictures.draw(f'size 300 100\ntitle "A"\n{row}\n', {"a.csv": data}.get)
+        text = pictures.draw(f"size 300 100\n{NAMED}{row}\n", {"a.csv": data}.get)
         return [line for line in text.splitlines() if re.search(rf'class="[^"]*\b{kind}\b', line)]
 
     def test_logarithmic(self):
@@ -103,12 +107,25 @@ class Drawn(unittest.TestCase):
         (up,) = self.drawn('ticks 50 0 200 80 0 4 up "1=one"', "axis")
         self.assertEqual(up, '<polyline points="50,60 250,60" class="axis"/><text x="42" y="64" class="tick end">one</text>')
 
+    def test_note(self):
+        """Small text is cut where the picture ends, and where a bar says; two leave room."""
+        lines = self.drawn('note 10 20 "that is more than will go into one line of it|and||more"', "small")
+        self.assertEqual(lines, ['<text x="10" y="20" class="small">that is more than will go into one</text>',
+                                 '<text x="10" y="38" class="small">line of it</text>',
+                                 '<text x="10" y="56" class="small">and</text>',
+                                 '<text x="10" y="83" class="small">more</text>'])
+
+    def test_label(self):
+        """What stands on a line is on paper, so the line does not run through it."""
+        lines = self.drawn('line 0 50 100 50 arrow "yes"', "paper")
+        self.assertEqual(lines[1:], ['<rect x="36.3" y="41" width="27.4" height="18" class="paper"/>'])
+
     def test_screen(self):
         """A line appears when it did, twice as fast; what went well is seen."""
         lines = self.drawn("screen 0 0 300 100 2 a.csv", "mono", "0.00,$ a & b\n4.00,all is  ok\n")
         self.assertEqual(lines, ['<text x="12" y="20" class="mono l0">$ a &amp; b</text>',
                                  '<text x="12" y="38" class="mono l1">all is  <tspan class="fine">ok</tspan></text>'])
-        text = pictures.draw('size 300 100\ntitle "A"\nscreen 0 0 300 100 2 a.csv\n', {"a.csv": "0,a\n4,b\n"}.get)
+        text = pictures.draw(f"size 300 100\n{NAMED}screen 0 0 300 100 2 a.csv\n", {"a.csv": "0,a\n4,b\n"}.get)
         self.assertIn("@media (prefers-reduced-motion:no-preference)", text)
         self.assertIn("@keyframes l1{0%,33.33%{opacity:0}33.34%,100%{opacity:1}}.l1{animation:l1 6.0s infinite}", text)
         for data in ("0,a\n" * 5, "0," + "a" * 40):
@@ -118,14 +135,16 @@ class Drawn(unittest.TestCase):
     def test_refused(self):
         for rows, why in (('box 0 0 60 20 part "far too long for this box"', "does not fit into a box of 60 x 20"),
                           ('text 80 10 left "beyond the edge"', "is wider than the picture"),
+                          ('note 10 80 "all|below|the end"', "'below' is below the picture: its height is to be 106"),
                           ('box 0 0 60 part "a"', "is nothing that can be drawn"),
                           ("line 0 0 5 5 curly", "is nothing that can be drawn"),
                           ("line 0 0 5 arrow", "is nothing that can be drawn"),
                           ('circle 5 5 "a"', "is nothing that can be drawn")):
             with self.assertRaisesRegex(pictures.Wrong, why):
-                pictures.draw(f'size 100 100\ntitle "A"\n{rows}\n')
-        with self.assertRaisesRegex(pictures.Wrong, "no size or no title"):
-            pictures.draw("size 100 100\n")
+                pictures.draw(f"size 100 100\n{NAMED}{rows}\n")
+        for rows in (NAMED, 'size 100 100\ntitle "A"\n', 'size 100 100\ndesc "all"\n'):
+            with self.assertRaisesRegex(pictures.Wrong, "no size, no title or no desc"):
+                pictures.draw(rows)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@
 #define LEAST     132 /* a column */
 #define WIDEST    240
 #define NARROWEST 460 /* the picture: a line of its foot */
-#define FOOT      70  /* what the words of the matrix mean */
+#define FOOT      88  /* what the words of the matrix mean */
 
 struct picture {
     FILE *out;
@@ -31,7 +31,7 @@ static const char *const style[] = {
     "<style>",
     "text{font:14px system-ui,\"Segoe UI\",Roboto,\"Helvetica Neue\",Arial,sans-serif;",
     "text-anchor:middle}.plain{font-weight:400}.bold{font-weight:600}.head{font-size:15px;font-weight:600}",
-    ".head,.small{text-anchor:start}.small{font-size:12.5px}rect{stroke-width:1.3px}",
+    ".head,.small{text-anchor:start}.small{font-size:13px}rect{stroke-width:1.3px}",
     ".room{fill:none;stroke-dasharray:5 4}",
     ".paper{fill:#ffffff}text{fill:#1f2328}.small{fill:#59636e}.room{stroke:#818b98}",
     ".part{fill:#ffffff;stroke:#818b98}.memory{fill:#fff1d6;stroke:#9a6700}",
@@ -164,11 +164,11 @@ static void print_nic(const struct picture *p, size_t i)
 /* The NICs from `from` to before `to`, which are at the same node. */
 static void print_node(const struct picture *p, size_t from, size_t to)
 {
-    int x = left_of(p, from) - EDGE / 3, node = node_of(p->nics[from]);
+    int x = left_of(p, from) - EDGE / 4, node = node_of(p->nics[from]);
     char text[32];
 
     snprintf(text, sizeof text, node < 0 ? "node unknown" : "NUMA node %d", node);
-    print_box(p, "room", x, TOP, (int)(to - from) * (p->column + EDGE) - EDGE / 3, NODE_H);
+    print_box(p, "room", x, TOP, (int)(to - from) * (p->column + EDGE) - EDGE / 2, NODE_H);
     print_words(p, "small", x + EDGE, TOP + 20, p->column, text);
     for (size_t i = from; i < to; i++)
         print_nic(p, i);
@@ -208,7 +208,8 @@ static void print_row(const struct picture *p, int y, const char *location, cons
 static void print_matrix(const struct picture *p)
 {
     static const char *const meanings[] = {
-        "preferred: carries memory at this place.",
+        "cpu:N: memory of NUMA node N; cuda:N, hip:N: of a GPU.",
+        "preferred: carries that memory; -: does not carry it.",
         "other: takes the place of a preferred one that fails.",
         "A red NIC is not used, for the reason below its name.",
     };
@@ -247,12 +248,12 @@ bool picture_print(FILE *out, const json_t *links)
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
             "viewBox=\"0 0 %d %d\" role=\"img\">\n"
-            "<title>Which NIC carries memory at which place: %zu NICs, %zu places</title>\n",
+            "<title>Which NICs carry which memory: %zu NICs, %zu places</title>\n",
             w, h, w, h, p.n_nics, json_object_size(p.topology));
     for (size_t i = 0; i < sizeof style / sizeof style[0]; i++)
         fprintf(out, "%s\n", style[i]);
     fprintf(out, "<rect width=\"%d\" height=\"%d\" rx=\"8\" class=\"paper\"/>\n", w, h);
-    print_words(&p, "head", EDGE, 26, w, "Which NIC carries memory at which place");
+    print_words(&p, "head", EDGE, 26, w, "Which NICs carry which memory");
     print_matrix(&p);
     fputs("</svg>\n", out);
     free(p.nics);
