@@ -4,8 +4,8 @@
 
 Usage: scripts/site_look.py [--shots DIR] FOLDER
 
-A page that is wider than the window, text that stands out too little from what is behind it, a picture that is not
-shown, and an error of a script are told, a line each, and the exit status is 1. Without Chromium it is 77. --shots
+A page that is wider than the window, text that ends beyond it where nothing scrolls, text that stands out too little
+from what is behind it, a picture that is not shown, and an error of a script are told, a line each, and the exit status is 1. Without Chromium it is 77. --shots
 keeps what was seen of each page as PNG files.
 """
 import argparse
@@ -38,6 +38,14 @@ JUDGE = """
     };
     const light = c => c.map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
                         .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    // What the heading is in is the page.
+    const scrolls = e => e && !e.querySelector("h1") && (/auto|scroll/.test(getComputedStyle(e).overflowX) ||
+                                                         getComputedStyle(e).position === "fixed" || scrolls(e.parentElement));
+    const ends = text => {  // on the right; what is for screen readers alone is a pixel wide
+        const range = document.createRange();
+        range.selectNodeContents(text);
+        return text.parentElement.offsetWidth === 1 ? 0 : range.getBoundingClientRect().right;
+    };
     const width = document.documentElement.scrollWidth;
     if (width > window.innerWidth) tell(`is ${width} pixels wide`);
     for (const image of document.images)
@@ -48,6 +56,7 @@ JUDGE = """
         const text = texts.currentNode.data.trim(), e = texts.currentNode.parentElement;
         if (!text || !e.checkVisibility({opacityProperty: true, visibilityProperty: true}) || e.closest("svg, [aria-hidden]"))
             continue;
+        if (ends(texts.currentNode) > window.innerWidth + 1 && !scrolls(e)) tell(`cuts off "${text.slice(0, 60)}"`);
         const style = getComputedStyle(e), under = behind(e), ours = light(over(rgba(style.color), under));
         const theirs = light(under), size = parseFloat(style.fontSize);
         const ratio = (Math.max(ours, theirs) + 0.05) / (Math.min(ours, theirs) + 0.05);

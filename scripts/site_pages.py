@@ -32,17 +32,21 @@ suppress_warnings = ["myst.header", "misc.highlighting_failure"]
 CSS = """html { text-size-adjust: 100%; }
 body { margin: 0; }
 img { border-radius: 8px; }
+@media (max-width: 46em) { p:has(> img) { overflow-x: auto; } p > img[src*="demo"], p > img[src*="topology"] { max-width: none; } }
 .highlight { border: 1px solid var(--color-background-border); border-radius: 4px; }
 .theme-toggle-container { display: none; }
 table.docutils th, table.docutils td { text-align: left; vertical-align: top; }
 table.docutils td:first-child code { white-space: nowrap; }
-table.docutils td + td code { overflow-wrap: break-word; }
+article { overflow-wrap: break-word; }
 @media (max-width: 46em) { table.docutils { font-size: 85%; } table.docutils td, table.docutils th { padding: 0.2em 0.4em; } }
+@media (max-width: 46em) { table.docutils td:first-child { min-width: 10.5em; }
+  table.docutils td:first-child code { white-space: normal; overflow-wrap: anywhere; } }
 .manual-text pre { overflow-x: auto; font-size: 85%; }
 .manual-text dd { margin: 0 0 0.7em 2em; }
-.manual-text .Sh { font-size: 1.4em; }
+.manual-text :is(h1, h2).Sh { font-size: 1.4em; }
 .manual-text a.permalink { color: inherit; text-decoration: none; }
 h1 { font-size: 2.2em; } h2 { font-size: 1.7em; } h3 { font-size: 1.3em; }
+@media (max-width: 46em) { h1 { font-size: 1.7em; } h2 { font-size: 1.4em; } h3 { font-size: 1.2em; } }
 @media (prefers-color-scheme: dark) {
   body { color-scheme: dark; --color-foreground-primary: #e6edf3; --color-foreground-secondary: #9198a1;
     --color-foreground-muted: #9198a1; --color-foreground-border: #656c76; --color-background-primary: #0d1117;

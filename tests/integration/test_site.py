@@ -21,6 +21,7 @@ SCRIPT = os.path.join(te.SRC, "scripts", "make_site.py")
 LOOK = os.path.join(te.SRC, "scripts", "site_look.py")
 WIDE = "<div style='width: 2000px'>wide</div>"
 PALE = "<p style='color: #777; background: #888'>pale</p><p style='color: #777; visibility: hidden'>hidden</p>"
+LONG = "".join(f"<p style='overflow-x: {how}; white-space: nowrap'>{how} {'far ' * 400}</p>" for how in ("hidden", "auto"))
 NO_PICTURE = "<img src='none.png'>"
 NO_SCRIPT = "<script>none()</script>"
 WINDOWS = [f"{window}, {look}" for window in ("narrow", "wide") for look in ("light", "dark")]
@@ -69,14 +70,16 @@ class Site(unittest.TestCase):
         folder = os.path.join(te.Workdir.get(), "wrong")
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, "a.html"), "w", encoding="utf-8") as f:
-            f.write("<!doctype html><meta name='viewport' content='width=device-width'>" + WIDE + PALE + NO_PICTURE + NO_SCRIPT)
+            f.write("<!doctype html><meta name='viewport' content='width=device-width'>" + WIDE + PALE + LONG + NO_PICTURE +
+                    NO_SCRIPT)
         done = te.call(sys.executable, LOOK, folder, timeout=te.HANG_S)
         if done.returncode == 77:
             te.skip(done.stderr.strip())
         seen = re.sub(r" (\d+) pixels", " N pixels", done.stderr).splitlines()
         self.assertEqual(seen[0], "site_look.py: a.html: ReferenceError: none is not defined", done.stderr)
         self.assertEqual(seen[1:], [f"site_look.py: a.html, {shown}: {what}" for shown in WINDOWS for what in
-                                    ("is N pixels wide", "does not show none.png", "has p of contrast 1.26")], done.stderr)
+                                    ("is N pixels wide", "does not show none.png", "has p of contrast 1.26",
+                                     f'cuts off "hidden{" far" * 13} f"')], done.stderr)
         self.assertEqual(done.returncode, 1)
 
 
