@@ -149,7 +149,7 @@ class Parts(unittest.TestCase):
     def test_a_port_that_is_taken(self):
         """Is an error: a server that is started anew is to have the name of the one before it."""
         port = int(self.link().address[0].rpartition(":")[2])
-        with self.assertRaisesRegex(OSError, f"port {port} is in use; `port` of kv_connector_extra_config"), \
+        with self.assertRaisesRegex(OSError, f"port {port} is in use; the option `port` of the connector"), \
                 self.assertWarns(RuntimeWarning):
             self.module._engine("127.0.0.1", port)  # pylint: disable=protected-access
 

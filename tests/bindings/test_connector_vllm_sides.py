@@ -790,7 +790,7 @@ class Refuses(unittest.TestCase):
 
     def test_time_to_end(self):
         """It is less than vLLM gives a worker."""
-        from transfer_engine_vllm._exchange import close_s
+        from transfer_engine_vllm._worker import close_s
         for value, seconds in ((None, 5), ("", 5), ("20", 20)):
             with mock.patch.dict(os.environ, {} if value is None else {"VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS": value}):
                 self.assertEqual(close_s(), 0.6 * seconds)

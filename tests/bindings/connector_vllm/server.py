@@ -398,6 +398,6 @@ class Server:
 
 def serve(pipe, path):
     standin.install(path)
-    from transfer_engine_vllm import _exchange
-    _exchange.close_s = lambda: te.HANG_S
+    from transfer_engine_vllm import _worker
+    _worker.close_s = lambda: te.HANG_S
     standin.serve(pipe, Server)

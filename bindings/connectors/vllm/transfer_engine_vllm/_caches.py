@@ -2,13 +2,10 @@
 """Where the blocks of KV caches are, and whether those of a peer hold the same in the same order."""
 
 import math
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, List, Optional
 
-from ._protocol import Want
-from ._sending import Moves
-
-# Of a layer: how a block is laid out, bytes from a block to the next, bytes of one, and where its parts begin.
-Places = Dict[str, List[Any]]
+from . import _places
+from ._places import Places
 
 
 def parts(layer: str, cache: Any, blocks: int, kind: str) -> List[Any]:
@@ -30,18 +27,6 @@ def parts(layer: str, cache: Any, blocks: int, kind: str) -> List[Any]:
     return [layout, strides[at] * item, length * item, *bases]
 
 
-def spans(layers: Places, blocks: int) -> List[Tuple[int, int]]:
-    """The memory of all layers, of which some may lie between each other: addresses and lengths."""
-    found: List[Tuple[int, int]] = []
-    for begin, end in sorted(
-        (base, base + (blocks - 1) * step + length) for _, step, length, *bases in layers.values() for base in bases
-    ):
-        if found and begin < sum(found[-1]):
-            begin, end = found[-1][0], max(end, sum(found.pop()))
-        found.append((begin, end - begin))
-    return found
-
-
 def settled(cache: Any) -> Callable[[], Any]:
     """A wait for what the device was told until now; on a CPU there is nothing to wait for."""
     if cache.device.type == "cpu":
@@ -54,25 +39,6 @@ def settled(cache: Any) -> Callable[[], Any]:
 
 
 def refuses(ours: Places, places: Any, last: int) -> Optional[str]:
-    """Why blocks of these layers cannot be written to those of a peer, if that is so; `last` is the highest number of one."""
-    if not isinstance(places, dict) or places.keys() != ours.keys():
-        return "the layers there have other names: both servers need the same model and vLLM"
-    for layer, theirs in places.items():
-        if not isinstance(theirs, list) or not all(type(n) is int and 0 <= n < 1 << 62 for n in theirs[1:]):
-            return f"{layer}: the places there are not numbers"
-        if len(theirs) != len(ours[layer]) or (theirs[0], theirs[2]) != (ours[layer][0], ours[layer][2]):
-            return (f"{layer}: a block there is '{theirs[:1]}' and here '{ours[layer][:1]}': both servers need the same "
-                    "--block-size, --kv-cache-dtype, --tensor-parallel-size and attention backend")
-        if max(theirs[3:]) + last * theirs[1] + theirs[2] >= 1 << 64:
-            return f"{layer}: block {last} there ends beyond all memory"
-    return None
-
-
-def moves(layers: Places, layer: str, first: int, blocks: List[int], want: Want) -> Moves:
-    """Of those blocks of a layer that are wanted; `first` is the place of the first one in the request."""
-    ours, theirs = layers[layer], want.places[layer]
-    begin, end = max(first, want.first), min(first + len(blocks), want.first + len(want.blocks))
-    pairs = [(blocks[i - first], want.blocks[i - want.first]) for i in range(begin, end)]
-    here = [base + block * ours[1] for base in ours[3:] for block, _ in pairs]
-    there = [base + block * theirs[1] for base in theirs[3:] for _, block in pairs]
-    return Moves(here, there, [ours[2]] * len(here))
+    """As that of _places.py."""
+    options = "--block-size, --kv-cache-dtype, --tensor-parallel-size and attention backend"
+    return _places.refuses(ours, places, last, "vLLM", options)

@@ -2,10 +2,11 @@
 """The workers' half: it moves the blocks. Worker i of prefill writes to worker i of decode."""
 
 import logging
+import os
 from functools import partial
 from typing import Any, Dict, Optional, Set, Tuple
 
-from . import _caches
+from . import _caches, _places
 from ._config import Config
 from ._exchange import Calls, Exchange
 from ._metadata import Kept, Metadata
@@ -13,7 +14,13 @@ from ._protocol import DONE, UNSAFE, Want
 from ._receiving import Receiving, State
 from ._sending import Piece, Sending
 
+_SHARE = 0.6  # of the time that vLLM gives a worker to end: for what is under way, and for the answers to peers
 _log = logging.getLogger("transfer_engine")
+
+
+def close_s() -> float:
+    """Of VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS, after which vLLM ends a worker by a signal."""
+    return _SHARE * float(os.environ.get("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS") or 5)
 
 
 class Worker:
@@ -24,7 +31,7 @@ class Worker:
             raise ValueError(f"TransferEngineConnector: a worker of rank {config.rank} where tensors are {config.workers} parallel")
         self._config = config
         self._caches: Dict[str, Any] = {}
-        self._layers: _caches.Places = {}
+        self._layers: _places.Places = {}
         self._saved: Set[str] = set()  # layers of this step
         self._sending: Dict[str, Sending] = {}  # by request
         self._receiving: Dict[str, Receiving] = {}  # by request
@@ -42,7 +49,7 @@ class Worker:
     def register(self, caches: Dict[str, Any]) -> None:
         blocks, kind = self._config.blocks, f"{self._config.cache_dtype}/{self._config.block_size}"
         layers = {name: _caches.parts(name, cache, blocks, kind) for name, cache in caches.items()}
-        begins, lengths = zip(*_caches.spans(layers, blocks))
+        begins, lengths = zip(*_places.spans(layers, blocks))
         self._exchange.link.engine.register_many(begins, lengths)
         self._caches, self._layers = dict(caches), layers
 
@@ -82,7 +89,7 @@ class Worker:
         for save in metadata.saves:
             sending = self._sending.get(save.request)
             if sending is not None and save.blocks:
-                self._sender.add(sending, Piece(settled, partial(_caches.moves, self._layers, layer, save.first, save.blocks)))
+                self._sender.add(sending, Piece(settled, partial(_places.moves, self._layers, layer, save.first, save.blocks)))
 
     def raised(self, metadata: Metadata) -> None:
         """The step has ended by an exception: what it computed of these requests is not to be used."""
@@ -158,4 +165,4 @@ class Worker:
         self._kept.freed.append((receiving.peer[0], receiving.blocks))
 
     def close(self) -> None:
-        self._exchange.close()
+        self._exchange.close(close_s())
