@@ -14,6 +14,7 @@ FIRST = ("Begin", ("This page <self>", "All documents <docs/index>", "examples/R
                    "man/README", "CHANGELOG"))
 LAST = ("Other languages", ("Python <bindings/python/README>", "Mooncake's package <bindings/python/shim/README>",
                             "Connector for vLLM <bindings/connectors/vllm/README>",
+                            "Backend for SGLang <bindings/connectors/sglang/README>",
                             "C++ <bindings/cpp/README>", "Rust <bindings/rust/README>", "Go <bindings/go/README>"))
 CONF = """project = "Transfer Engine"
 html_title = "Transfer Engine"

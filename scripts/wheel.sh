@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes the Python packages: transfer-engine, with the shared library and all that this one needs,
-# transfer-engine-mooncake, the shim for programs that import mooncake.engine, and transfer-engine-vllm, the connector.
+# transfer-engine-mooncake, the shim for programs that import mooncake.engine, and
+# transfer-engine-vllm and transfer-engine-sglang, the connectors.
 set -euo pipefail
 
 usage() {
@@ -9,7 +10,8 @@ usage() {
 usage: scripts/wheel.sh [--arch ARCH]... [--build DIR] [--out DIR]
 
 Makes portable wheels of transfer-engine for x86_64 and aarch64, which run with glibc 2.28 and newer,
-the wheels of transfer-engine-mooncake and transfer-engine-vllm, and the archives of the sources of all.
+the wheels of transfer-engine-mooncake, transfer-engine-vllm and transfer-engine-sglang, and the archives of
+the sources of all.
 The libraries that the engine needs are built by scripts/wheel_libs.sh and lie inside of it; the engine
 is built as they are, in build/wheel-ARCH. Then scripts/wheel_check.sh tries what was made.
 
@@ -40,7 +42,7 @@ done
 out=${out:-${build:-build}/wheel}
 mkdir -p "$out"
 out=$(realpath "$out")
-rm -f "$out"/transfer_engine{,_mooncake,_vllm}-*
+rm -f "$out"/transfer_engine{,_mooncake,_vllm,_sglang}-*
 
 # make PROJECT FUNCTION: calls a function of the build backend in the project's folder.
 make() {
@@ -79,12 +81,12 @@ portable() {
 if [ -n "$build" ]; then
     TRANSFER_ENGINE_BUNDLE=$build/lib/libtransfer_engine.so.0 make bindings/python build_wheel
     make bindings/python/shim build_wheel
-    make bindings/connectors/vllm build_wheel
+    for name in vllm sglang; do make "bindings/connectors/$name" build_wheel; done
     exit 0
 fi
 mkdir -p build
 for arch in "${arches[@]}"; do portable "$arch"; done
 make bindings/python/shim build_wheel
-make bindings/connectors/vllm build_wheel
-for project in python python/shim connectors/vllm; do make "bindings/$project" build_sdist; done
+for name in vllm sglang; do make "bindings/connectors/$name" build_wheel; done
+for project in python python/shim connectors/vllm connectors/sglang; do make "bindings/$project" build_sdist; done
 scripts/wheel_check.sh "$out"

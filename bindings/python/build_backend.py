@@ -79,6 +79,17 @@ def _metadata(settings, version, licences):
         return "\n".join(lines) + "\n\n" + f.read()
 
 
+def _entry_points(settings):
+    """The text of the file that has them: scripts, and what other packages look for by a group's name."""
+    text = ""
+    for section, entries in settings.items():
+        group = re.fullmatch(r'project\.(?:(scripts)|entry-points\."([^"]+)")', section)
+        if group:
+            lines = [f"{name} = {what}\n" for name, what in entries.items()]
+            text += "".join([f"[{group.group(2) or 'console_scripts'}]\n", *lines])
+    return text
+
+
 class _Wheel:
     """The file: an archive whose last member lists the others."""
 
@@ -184,9 +195,9 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         wheel.add(
             f"{info}/WHEEL", WHEEL.format(pure="false" if library else "true", tag=tag).encode()
         )
-        if "project.scripts" in settings:
-            lines = [f"{name} = {what}\n" for name, what in settings["project.scripts"].items()]
-            wheel.add(f"{info}/entry_points.txt", "".join(["[console_scripts]\n", *lines]).encode())
+        entries = _entry_points(settings)
+        if entries:
+            wheel.add(f"{info}/entry_points.txt", entries.encode())
         for licence, text in licences.items():
             wheel.add(f"{info}/licenses/{licence}", text)
         wheel.close()

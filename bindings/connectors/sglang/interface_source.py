@@ -1,0 +1,1 @@
+../common/interface_source.py

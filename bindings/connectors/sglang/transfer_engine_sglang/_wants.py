@@ -1,0 +1,1 @@
+../../common/_wants.py
