@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: optional
+# te-test: optional timeout=900
 """The backend for SGLang under SGLang's own classes, on a CPU and without a model, as its plugin from the wheel."""
 import importlib.util
 import multiprocessing
