@@ -22,7 +22,7 @@
 #define OTHER_FILES 64 /* descriptors that are no connections, generously */
 
 struct settings {
-    const char *addr, *data_dir, *backup, *path, *token_file, *tls_cert, *tls_key;
+    const char *addr, *data_dir, *backup, *path, *token_file, *tls_cert, *tls_key, *tls_client_ca;
     uint64_t max_value, max_bytes, max_keys, max_connections, idle_timeout;
     bool quiet, request_log;
 };
@@ -30,7 +30,7 @@ struct settings {
 /* What is in the files of the flags of the same names; NULL without the flag. */
 struct secrets {
     struct tokens *tokens;
-    char *tls_cert, *tls_key;
+    char *tls_cert, *tls_key, *tls_client_ca;
 };
 
 static const struct flag setting_flags[] = {
@@ -109,6 +109,13 @@ static const struct flag setting_flags[] = {
      .offset = offsetof(struct settings, tls_key),
      .initial = "",
      .help = "File of its private key (PEM)."},
+    {.name = "tls_client_ca",
+     .kind = FLAG_TEXT,
+     .offset = offsetof(struct settings, tls_client_ca),
+     .initial = "",
+     .help =
+         "File of the certificates of authorities (PEM): all but /health is for clients that "
+         "show a certificate of one of them (TE_METADATA_CERT and TE_METADATA_KEY of engines)."},
     {.name = "request_log",
      .kind = FLAG_SWITCH,
      .offset = offsetof(struct settings, request_log),
@@ -162,6 +169,9 @@ static int read_settings(int argc, char **argv, struct settings *s, struct liste
     }
     if (!s->tls_cert[0] != !s->tls_key[0])
         return fail(2, "--tls-cert and --tls-key belong together: give both, or neither");
+    if (s->tls_client_ca[0] && !s->tls_cert[0])
+        return fail(2, "--tls-client-ca needs --tls-cert and --tls-key: without TLS nobody shows a "
+                       "certificate");
     if (s->quiet && s->request_log)
         return fail(2, "--quiet and --request-log exclude each other: give one of them");
     return -1;
@@ -175,8 +185,11 @@ static bool read_secrets(const struct settings *s, struct secrets *secrets,
         if (!secrets->tokens)
             return false;
     }
-    return !s->tls_cert[0] || (secret_read("--tls-cert", s->tls_cert, &secrets->tls_cert, why) &&
-                               secret_read("--tls-key", s->tls_key, &secrets->tls_key, why));
+    return !s->tls_cert[0] ||
+           (secret_read("--tls-cert", s->tls_cert, &secrets->tls_cert, why) &&
+            secret_read("--tls-key", s->tls_key, &secrets->tls_key, why) &&
+            (!s->tls_client_ca[0] ||
+             secret_read("--tls-client-ca", s->tls_client_ca, &secrets->tls_client_ca, why)));
 }
 
 static void free_secrets(struct secrets *secrets)
@@ -184,6 +197,7 @@ static void free_secrets(struct secrets *secrets)
     tokens_free(secrets->tokens);
     secret_free(secrets->tls_cert);
     secret_free(secrets->tls_key);
+    secret_free(secrets->tls_client_ca);
 }
 
 /* Allows as many open files as the connections need, or lowers their number to what is allowed. */
@@ -225,7 +239,7 @@ static void tell_openness(const struct settings *s, const char *name)
 {
     if (s->quiet || strncmp(name, "127.", 4) == 0 || strncmp(name, "[::1]", 5) == 0)
         return;
-    if (!s->token_file[0])
+    if (!s->token_file[0] && !s->tls_client_ca[0])
         log_line("whoever reaches %s can read and change everything: --token-file=FILE "
                  "lets in who has a token, --addr=127.0.0.1:8080 this host alone",
                  name);
@@ -284,6 +298,7 @@ static int serve(const struct settings *s, const struct secrets *secrets,
                                           .tokens = secrets->tokens,
                                           .tls_cert = secrets->tls_cert,
                                           .tls_key = secrets->tls_key,
+                                          .tls_client_ca = secrets->tls_client_ca,
                                           .request_log = s->request_log,
                                           .quiet = s->quiet},
                    why_not);

@@ -7,6 +7,7 @@ import shutil
 import signal
 import ssl
 import subprocess
+import tempfile
 import unittest
 
 import te_proc as te
@@ -338,6 +339,31 @@ class Tls(unittest.TestCase):
             client = server.client()
             self.assertEqual(ask(client, "GET", target("k"), Authorization=f"Bearer {TOKEN}")[0], 404)
             client.close()
+
+    def test_certificates_of_clients(self):
+        """nobody but those whose certificate an authority of the server has signed; /health is open; and a token, too"""
+        folder = tempfile.mkdtemp(dir=te.Workdir.get())
+        for words in (("ca",), ("cert", "engine"), ("cert", "127.0.0.1"), ("ca", "--dir", f"{folder}/other"),
+                      ("cert", "engine", "--dir", f"{folder}/other")):
+            subprocess.run([te.tool("te_keys"), *words, *(() if "--dir" in words else ("--dir", folder))], check=True,
+                           timeout=te.HANG_S, capture_output=True)
+        flags = [f"--tls-cert={folder}/127.0.0.1.pem", f"--tls-key={folder}/127.0.0.1.key", f"--tls-client-ca={folder}/ca.pem"]
+        with Server(*flags, ca=f"{folder}/ca.pem") as server:
+            self.assertEqual(server.once(ask, "GET", "/health")[:2], (200, b"ok"))
+            for where in ("/metadata?key=k", "/metrics", "/nowhere"):
+                status, body, _ = server.once(ask, "GET", where)
+                self.assertEqual(status, 403)
+                self.assertIn(b"--tls-client-ca", body)
+            self.assertEqual(server.once(put, "k", b"v")[0], 403)
+
+            def as_engine(where, *more, pair=folder):
+                env = {"TE_METADATA_CA": f"{folder}/ca.pem", "TE_METADATA_CERT": f"{pair}/engine.pem",
+                       "TE_METADATA_KEY": f"{pair}/engine.key"}
+                return te.run("te_segment", "list", f"--metadata_server=https://{where}/metadata", *more, env=env)
+            self.assertEqual(as_engine(f"127.0.0.1:{server.port}").rc, 0)
+            stranger = as_engine(f"127.0.0.1:{server.port}", pair=f"{folder}/other")
+            self.assertNotEqual(stranger.rc, 0)
+            self.assertIn("403", stranger.error_output())
 
     def test_stop_with_clients(self):
         """it ends while clients are in the middle of a handshake or a request, and need not leave for that"""

@@ -22,6 +22,7 @@
 
 #include <microhttpd.h>
 
+#include "te_metad/certified.h"
 #include "te_metad/clients.h"
 #include "te_metad/figures.h"
 #include "te_metad/log.h"
@@ -49,6 +50,7 @@
 #define TOKEN_WANTED   "this server wants its token: send the header Authorization: Bearer TOKEN"
 #define NO_READ        "the token may not read this key: see --token-file of te_metad"
 #define NO_WRITE       "the token may not change this key: see --token-file of te_metad"
+#define NO_CERTIFICATE "this server wants a certificate of an authority of its --tls-client-ca"
 #define TLS_PRIORITIES "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
 #define FLAGS          (MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_ERROR_LOG)
 
@@ -477,12 +479,23 @@ static uint64_t announced(struct MHD_Connection *c)
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
+static struct answer judge_certificate(const struct http *h, struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *info =
+        h->o.tls_client_ca ? MHD_get_connection_info(c, MHD_CONNECTION_INFO_GNUTLS_SESSION) : NULL;
+    if (!h->o.tls_client_ca || (info && certified(info->tls_session)))
+        return (struct answer){0};
+    return (struct answer){.status = MHD_HTTP_FORBIDDEN, .text = NO_CERTIFICATE};
+}
+
 static struct answer judge(struct http *h, struct request *r, struct MHD_Connection *c,
                            const char *url, const char *method)
 {
     if (strcmp(url, "/health") == 0)
         return judge_page(r, method, VERB_HEALTH);
-    struct answer a = h->o.tokens ? judge_token(h, r, c) : (struct answer){0};
+    struct answer a = judge_certificate(h, c);
+    if (!a.status && h->o.tokens)
+        a = judge_token(h, r, c);
     if (a.status)
         return a;
     if (strcmp(url, "/metrics") == 0)
@@ -604,6 +617,8 @@ static struct MHD_Daemon *start_daemon(struct http *h)
         {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)h->o.tls_cert},
         {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)h->o.tls_key},
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_PRIORITIES},
+        {h->o.tls_client_ca ? MHD_OPTION_HTTPS_MEM_TRUST : MHD_OPTION_END, 0,
+         (void *)(uintptr_t)h->o.tls_client_ca},
         {MHD_OPTION_END, 0, NULL},
     };
     return MHD_start_daemon(h->o.tls_cert ? FLAGS | MHD_USE_TLS : FLAGS, 0, NULL, NULL, on_request,
@@ -613,7 +628,7 @@ static struct MHD_Daemon *start_daemon(struct http *h)
                             h->o.idle_timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
                             (size_t)HEADERS_MAX, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
                             MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_ARRAY,
-                            h->o.tls_cert ? tls : &tls[3], MHD_OPTION_END);
+                            h->o.tls_cert ? tls : &tls[4], MHD_OPTION_END);
 }
 
 static void write_texts(struct http *h)
@@ -630,8 +645,9 @@ static void explain(const struct http *h, char why[HTTP_WHY_MAX])
     if (h->o.tls_cert)
         snprintf(why, HTTP_WHY_MAX,
                  "cannot start the HTTPS server: %.300s; --tls-cert and --tls-key must be a "
-                 "certificate and its key, in PEM and without a password",
-                 h->said[0] ? h->said : "no reason is known");
+                 "certificate and its key, in PEM and without a password%s",
+                 h->said[0] ? h->said : "no reason is known",
+                 h->o.tls_client_ca ? ", --tls-client-ca certificates in PEM" : "");
     else
         snprintf(why, HTTP_WHY_MAX,
                  "cannot start the HTTP server: out of memory, threads or open files%s%.300s",
@@ -653,6 +669,8 @@ struct http *http_start(const struct http_options *o, char why[HTTP_WHY_MAX])
                  "give no --tls-cert and --tls-key");
         return NULL;
     }
+    if (o->tls_client_ca && !certified_open(why, HTTP_WHY_MAX))
+        return NULL;
     struct http *h = calloc(1, sizeof *h);
     if (!h) {
         snprintf(why, HTTP_WHY_MAX, "out of memory");

@@ -20,6 +20,7 @@ struct http_options {
     unsigned idle_timeout_s;
     const struct tokens *tokens;    /* of which every request but /health bears one; NULL: none */
     const char *tls_cert, *tls_key; /* PEM; both NULL: without TLS */
+    const char *tls_client_ca;      /* PEM: clients show a certificate of one of these; or NULL */
     bool request_log;               /* a line to standard error for each request */
     bool quiet;                     /* write nothing to standard error */
 };
