@@ -28,7 +28,7 @@ if "$here/initiator" "${line#target: }" 2>"$work/refused"; then
     echo "secured_pair: who has no key was let in" >&2
     exit 1
 fi
-echo "secured_pair: without a key: $(grep -o 'set TE_AUTH=psk and TE_AUTH_KEYS here' "$work/refused" | head -n 1)"
+echo "secured_pair: without a key: $(grep -o 'set TE_AUTH here as it is there' "$work/refused" | head -n 1)"
 TE_AUTH=psk TE_AUTH_KEYS="$work/b.keys" "$here/initiator" "${line#target: }"
 cat <&"$said"
 wait "$target"

@@ -255,6 +255,18 @@ bool tei_auth_needs_ticket(const struct tei_auth *a)
     return a && a->is_mtls;
 }
 
+bool tei_auth_lacks_ticket(struct tei_auth *a, const struct tei_ticket *ticket)
+{
+    bool lacks;
+
+    if (!tei_auth_needs_ticket(a))
+        return false;
+    pthread_mutex_lock(&a->lock);
+    lacks = !ticket || ticket->epoch != a->certs->epoch;
+    pthread_mutex_unlock(&a->lock);
+    return lacks;
+}
+
 /* ------------------------------------------------------------------------------------- names */
 
 struct auth_name {
@@ -306,6 +318,11 @@ static void free_names(struct auth_name *x)
 bool tei_auth_is_classic(const struct tei_auth *a, const struct tei_addr *peer)
 {
     return tei_auth_nets_have(a->nets, a->n_nets, peer);
+}
+
+bool tei_auth_has_classic(const struct tei_auth *a)
+{
+    return a->n_nets > 0;
 }
 
 bool tei_auth_is_classic_fd(const struct tei_auth *a, int fd)

@@ -5,11 +5,10 @@
  * A NULL tei_auth is TE_AUTH=off: nothing is loaded, and no byte on the wire is another one. Otherwise the
  * handshake port speaks TLS 1.3 (struct tei_secure), and other connections begin with a mutual proof (struct
  * tei_proof): by a key of the file, or, with certificates, by a ticket that the peer has given on the handshake port.
- * What each of them looks like is in docs/protocol.md, what it is worth in SECURITY.md.
+ * See docs/protocol.md, and SECURITY.md for what it is worth.
  *
- * A key is never in memory that a core dump has: the key file is read into pages of their own, which are
- * overwritten before they are given back. What libssl copies lives as long as one connection of the
- * handshake port, and is overwritten by libssl.
+ * A key is in pages that no core dump has, which are overwritten before they are given back. What libssl copies
+ * lives as long as one connection of the handshake port.
  *
  * All functions but tei_auth_look() may be called from any thread, and wait for nothing; a struct tei_secure or tei_proof
  * is one thread's at a time.
@@ -27,8 +26,7 @@
 #define TEI_AUTH_ID_MAX 64
 #define TEI_AUTH_NONCE  32
 #define TEI_AUTH_PROOF  32
-#define TEI_AUTH_NS \
-    (1000 * 1000 * 1000LL) /* a peer that has connected has so long to prove itself */
+#define TEI_AUTH_NS     1000000000LL /* a peer that has connected has so long to prove itself */
 
 enum tei_auth_cause {
 #define AUTH_CAUSE(name, label, what, remedy) TEI_AUTH_##name,
@@ -45,21 +43,23 @@ struct tei_auth;
 
 /*
  * By TE_AUTH; *out is NULL for "off". `instance` tells this engine from all others. TE_ERR_INVALID for what
- * cannot be: another word, no key file, one that others may read, or that is malformed;
- * TE_ERR_UNSUPPORTED: no libssl 3, or no random bytes.
+ * cannot be, as a file that is malformed; TE_ERR_UNSUPPORTED: no libssl 3, or no random bytes.
  */
 int tei_auth_open(const struct tei_conf *conf, uint64_t instance, struct tei_auth **out);
-/* NULL is accepted. Nothing that was made with it may be left. */
+/* NULL is accepted; nothing that was made with it may be left. */
 void tei_auth_close(struct tei_auth *a);
 
 /*
- * Reads the files anew if one has changed; what cannot be taken is logged, and the keys of before stay. May block;
- * one thread at a time.
+ * Reads the files anew if one has changed; what cannot be taken is logged. May block; one thread at a time.
  */
 void tei_auth_look(struct tei_auth *a);
 
 /* Whether proofs are made with tickets (mtls). */
 bool tei_auth_needs_ticket(const struct tei_auth *a);
+/* Whether one is missing: there is none, or it is from before our files were read anew. */
+bool tei_auth_lacks_ticket(struct tei_auth *a, const struct tei_ticket *ticket);
+/* Whether TE_AUTH_CLASSIC names anything. */
+bool tei_auth_has_classic(const struct tei_auth *a);
 /*
  * A text that lives as long as `a`, for tei_hostport.expected; each is kept once. NULL: memory is out. With a NULL `a`
  * or without certificates, where nobody asks for names, it is "".
@@ -124,6 +124,8 @@ int tei_secure_read_full(struct tei_secure *s, void *buf, size_t n, int64_t dead
 int tei_secure_write_full(struct tei_secure *s, const void *buf, size_t n, int64_t deadline_ns);
 /* The client's handshake. TE_ERR_REJECTED, TE_ERR_TIMEOUT, TE_ERR_LINK; logged, with the remedy. */
 int tei_secure_connect(struct tei_secure *s, const char *peer, int64_t deadline_ns);
+/* A peer that is known: whether it may say that it is of that name; with pre-shared keys everybody may. */
+bool tei_secure_is_of(const struct tei_secure *s, const char *name);
 /* Logs, with the remedy, why the server does not take what we have shown. TE_ERR_REJECTED. */
 int tei_secure_refused(const struct tei_secure *s, const char *peer);
 /* A client that has read something with mtls: the ticket that the server has given it; the caller's. Else NULL. */

@@ -12,6 +12,8 @@
  *
  * where the end is that of the client's certificate. Secret and epoch are made anew whenever a file is read anew, so that
  * whoever is shut out by that cannot open another connection with the ticket of before; everybody else asks for a new one.
+ * The epoch is that of the contexts which have looked at the certificate, whichever is the current one by then. A client
+ * likewise uses no ticket that it got before it read a file anew: the server may be one that it would not take any more.
  *
  * A server is known by the name that the client knows its segment by, or that name's host; a client, by the authority.
  */
@@ -118,7 +120,8 @@ static int read_public(const struct tei_auth *a, SSL_CTX *c)
         return 0;
     if (!o->SSL_CTX_load_verify_locations(c, a->paths[AUTH_CRL], NULL))
         return fail_file(a, AUTH_CRL, "list of revoked certificates", "TE_AUTH_CRL");
-    o->X509_STORE_set_flags(o->SSL_CTX_get_cert_store(c), X509_V_FLAG_CRL_CHECK);
+    o->X509_STORE_set_flags(o->SSL_CTX_get_cert_store(c),
+                            X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL);
     return 0;
 }
 
@@ -216,8 +219,9 @@ void tei_auth_certs_subject(const struct tei_auth *a, const SSL *ssl, char out[A
 
 static bool covers(const struct auth_library *o, X509 *certificate, const char *name)
 {
-    return o->X509_check_host(certificate, name, strlen(name), NAME_CHECKS, NULL) == 1 ||
-           o->X509_check_ip_asc(certificate, name, 0) == 1;
+    return name[0] != '.' && /* which X509_check_host() takes for a pattern */
+           (o->X509_check_host(certificate, name, strlen(name), NAME_CHECKS, NULL) == 1 ||
+            o->X509_check_ip_asc(certificate, name, 0) == 1);
 }
 
 bool tei_auth_certs_is_of(const struct tei_auth *a, const SSL *ssl, const char *name)
@@ -284,7 +288,7 @@ static bool end_of(const struct auth_library *o, const X509 *certificate, long l
     return end > 0;
 }
 
-static bool name_ticket(const struct tei_auth *a, const X509 *certificate,
+static bool name_ticket(const struct tei_auth *a, const X509 *certificate, uint64_t epoch,
                         char id[TEI_TICKET_ID_MAX + 1])
 {
     uint8_t digest[EVP_MAX_MD_SIZE];
@@ -296,11 +300,12 @@ static bool name_ticket(const struct tei_auth *a, const X509 *certificate,
         !end_of(a->o, certificate, &end))
         return false;
     tei_hex_write(digest, PRINT, print);
-    return snprintf(id, TEI_TICKET_ID_MAX + 1, "%016llx.%s.%lld",
-                    (unsigned long long)a->certs->epoch, print, end) <= TEI_TICKET_ID_MAX;
+    return snprintf(id, TEI_TICKET_ID_MAX + 1, "%016llx.%s.%lld", (unsigned long long)epoch, print,
+                    end) <= TEI_TICKET_ID_MAX;
 }
 
-bool tei_auth_welcome_make(struct tei_auth *a, const SSL *ssl, uint8_t out[AUTH_WELCOME])
+bool tei_auth_welcome_make(struct tei_auth *a, const SSL *ssl, uint64_t epoch,
+                           uint8_t out[AUTH_WELCOME])
 {
     X509 *certificate = a->o->SSL_get1_peer_certificate(ssl);
     char id[TEI_TICKET_ID_MAX + 1] = "";
@@ -309,7 +314,7 @@ bool tei_auth_welcome_make(struct tei_auth *a, const SSL *ssl, uint8_t out[AUTH_
     memset(out, 0, AUTH_WELCOME);
     memcpy(out, welcome_head, sizeof(welcome_head));
     pthread_mutex_lock(&a->lock);
-    good = certificate && name_ticket(a, certificate, id) &&
+    good = certificate && name_ticket(a, certificate, epoch, id) &&
            make_key(a, id, strlen(id), out + 8 + TEI_TICKET_ID_MAX);
     pthread_mutex_unlock(&a->lock);
     a->o->X509_free(certificate);
@@ -319,15 +324,19 @@ bool tei_auth_welcome_make(struct tei_auth *a, const SSL *ssl, uint8_t out[AUTH_
     return good;
 }
 
-struct tei_ticket *tei_auth_welcome_read(const uint8_t in[AUTH_WELCOME])
+struct tei_ticket *tei_auth_welcome_read(const uint8_t in[AUTH_WELCOME], uint64_t epoch)
 {
     const char *id = (const char *)in + 8;
     size_t len = in[4];
+    struct tei_ticket *t;
 
     if (memcmp(in, welcome_head, sizeof(welcome_head)) != 0 || len > TEI_TICKET_ID_MAX ||
         !tei_auth_is_id(id, len))
         return NULL;
-    return tei_ticket_new(id, len, in + 8 + TEI_TICKET_ID_MAX);
+    t = tei_ticket_new(id, len, in + 8 + TEI_TICKET_ID_MAX);
+    if (t)
+        t->epoch = epoch;
+    return t;
 }
 
 /* Takes a name of ours apart, as far as it is of use. */

@@ -11,7 +11,7 @@
 /* What was made of the files of TE_AUTH_CA, _CERT, _KEY and _CRL as they were; never changed. */
 struct auth_certs {
     SSL_CTX *server, *client;
-    uint64_t epoch;             /* of tickets: those of other ones are refused */
+    uint64_t epoch;             /* of tickets, given and got: those of other ones are of no use */
     uint8_t *master;            /* TEI_AUTH_PROOF bytes, of which the keys of tickets are made */
     char subject[AUTH_SUBJECT]; /* of our certificate */
 };
@@ -33,10 +33,11 @@ enum tei_auth_cause tei_auth_certs_cause(const struct tei_auth *a, const SSL *ss
  * the id, the key.
  */
 #define AUTH_WELCOME (8 + TEI_TICKET_ID_MAX + TEI_TICKET_KEY)
-/* False: libcrypto has failed, or the certificate is at its end. */
-bool tei_auth_welcome_make(struct tei_auth *a, const SSL *ssl, uint8_t out[AUTH_WELCOME]);
-/* NULL: it is none, or memory is out. */
-struct tei_ticket *tei_auth_welcome_read(const uint8_t in[AUTH_WELCOME]);
+/* For a connection that began in this epoch. False: libcrypto has failed. */
+bool tei_auth_welcome_make(struct tei_auth *a, const SSL *ssl, uint64_t epoch,
+                           uint8_t out[AUTH_WELCOME]);
+/* The same at the client. NULL: it is none, or memory is out. */
+struct tei_ticket *tei_auth_welcome_read(const uint8_t in[AUTH_WELCOME], uint64_t epoch);
 
 /* The key of a ticket that we have given. False, and *cause; TEI_AUTH_N_CAUSES: libcrypto has failed. Lock held. */
 bool tei_auth_ticket_key(const struct tei_auth *a, const char *id, size_t len,

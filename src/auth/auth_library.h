@@ -13,8 +13,14 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
-#ifndef SSL_R_UNEXPECTED_EOF_WHILE_READING /* headers of 1.1.1 */
+/* What headers of 1.1.1 lack. */
+#ifndef SSL_R_UNEXPECTED_EOF_WHILE_READING
 #define SSL_R_UNEXPECTED_EOF_WHILE_READING 294
+#endif
+#ifndef SSL_OP_CLEANSE_PLAINTEXT
+#define SSL_OP_CLEANSE_PLAINTEXT 2
+#endif
+#if OPENSSL_VERSION_NUMBER < 0x30000000L
 X509 *SSL_get1_peer_certificate(const SSL *ssl);
 #endif
 

@@ -22,6 +22,7 @@ struct tei_secure {
     size_t n_first, first_taken, got;
     char id[TEI_AUTH_ID_MAX + 1], identity[AUTH_IDENTITY_MAX + 1];
     /* With certificates. */
+    uint64_t epoch; /* of the contexts that it began with */
     const char *expected;
     bool is_another;   /* a client: the server is not the one that is expected */
     bool has_welcome;  /* `welcome` is made */

@@ -146,7 +146,7 @@ static SSL_CTX *make_context(const struct tei_auth *a, const SSL_METHOD *method)
 
     if (!c)
         return NULL;
-    o->SSL_CTX_set_options(c, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION);
+    o->SSL_CTX_set_options(c, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION | SSL_OP_CLEANSE_PLAINTEXT);
     o->SSL_CTX_ctrl(c, SSL_CTRL_MODE,
                     SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                         SSL_MODE_RELEASE_BUFFERS,
@@ -159,6 +159,11 @@ static SSL_CTX *make_context(const struct tei_auth *a, const SSL_METHOD *method)
         return c;
     o->SSL_CTX_free(c);
     return NULL;
+}
+
+bool tei_secure_is_of(const struct tei_secure *s, const char *name)
+{
+    return !s->a->is_mtls || tei_auth_certs_is_of(s->a, s->ssl, name);
 }
 
 static bool make_bio_method(struct tei_auth *a)
@@ -212,15 +217,20 @@ void tei_auth_tls_close(struct tei_auth *a)
 }
 
 /* A connection by the contexts of this moment. */
-static SSL *new_ssl(struct tei_auth *a, bool is_server)
+static SSL *new_ssl(struct tei_secure *s)
 {
+    struct tei_auth *a = s->a;
+    SSL_CTX *context;
     SSL *ssl;
 
     pthread_mutex_lock(&a->lock);
-    if (a->is_mtls)
-        ssl = a->o->SSL_new(is_server ? a->certs->server : a->certs->client);
-    else
-        ssl = a->o->SSL_new(is_server ? a->server : a->client);
+    if (a->is_mtls) {
+        context = s->is_server ? a->certs->server : a->certs->client;
+        s->epoch = a->certs->epoch;
+    } else {
+        context = s->is_server ? a->server : a->client;
+    }
+    ssl = a->o->SSL_new(context);
     pthread_mutex_unlock(&a->lock);
     return ssl;
 }
@@ -243,7 +253,7 @@ struct tei_secure *tei_secure_open(struct tei_auth *a, int fd, bool is_server, c
                              .events = is_server ? EPOLLIN : EPOLLOUT};
     o->BIO_set_data(bio, s);
     o->BIO_set_init(bio, 1);
-    s->ssl = new_ssl(a, is_server);
+    s->ssl = new_ssl(s);
     if (!s->ssl || !o->SSL_set_ex_data(s->ssl, 0, s)) {
         tei_secure_free(s);
         o->BIO_free(bio);
@@ -349,6 +359,7 @@ static enum tei_secure_state why_not(struct tei_secure *s, int error)
     if (waits(s, error))
         return TEI_SECURE_WAIT;
     s->reason = ERR_GET_REASON(s->a->o->ERR_peek_last_error());
+    s->a->o->ERR_clear_error(); /* the thread may be the program's, which may use libssl itself */
     if (s->is_server && s->reason == SSL_R_BINDER_DOES_NOT_VERIFY)
         s->cause = TEI_AUTH_KEY;
     else if (s->is_server && s->a->is_mtls && s->cause == TEI_AUTH_MALFORMED)
@@ -366,7 +377,7 @@ static enum tei_secure_state give_ticket(struct tei_secure *s)
     const struct auth_library *o = s->a->o;
     int rc = 1;
 
-    if (!s->has_welcome && !tei_auth_welcome_make(s->a, s->ssl, s->welcome))
+    if (!s->has_welcome && !tei_auth_welcome_make(s->a, s->ssl, s->epoch, s->welcome))
         return TEI_SECURE_LOST;
     s->has_welcome = true;
     while (rc > 0 && s->n_welcomed < AUTH_WELCOME) {
@@ -374,7 +385,10 @@ static enum tei_secure_state give_ticket(struct tei_secure *s)
         s->n_welcomed += rc > 0 ? (size_t)rc : 0;
     }
     tei_secret_burn();
-    return rc > 0 ? TEI_SECURE_DONE : why_not(s, o->SSL_get_error(s->ssl, rc));
+    if (rc <= 0)
+        return why_not(s, o->SSL_get_error(s->ssl, rc));
+    explicit_bzero(s->welcome, sizeof(s->welcome));
+    return TEI_SECURE_DONE;
 }
 
 enum tei_secure_state tei_secure_greet(struct tei_secure *s)
@@ -409,6 +423,7 @@ static ssize_t moved_none(struct tei_secure *s, int rc)
         return 0;
     if (error == SSL_ERROR_SSL)
         s->reason = ERR_GET_REASON(s->a->o->ERR_peek_last_error());
+    s->a->o->ERR_clear_error();
     if (waits(s, error))
         errno = EAGAIN;
     else
@@ -427,7 +442,8 @@ static bool get_ticket(struct tei_secure *s, int *rc)
         s->n_welcomed += (size_t)*rc;
     }
     if (!s->ticket)
-        s->ticket = tei_auth_welcome_read(s->welcome);
+        s->ticket = tei_auth_welcome_read(s->welcome, s->epoch);
+    explicit_bzero(s->welcome, sizeof(s->welcome));
     tei_secret_burn();
     return true;
 }

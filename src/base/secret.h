@@ -24,6 +24,7 @@ void tei_secret_burn(void);
 #define TEI_TICKET_KEY    32
 struct tei_ticket {
     _Atomic unsigned refs;
+    uint64_t epoch; /* whoever was given it: of what it believed then */
     char id[TEI_TICKET_ID_MAX + 1];
     uint8_t key[TEI_TICKET_KEY];
 };

@@ -110,13 +110,42 @@ static void serve_probe(te_engine *e, struct tei_rpc_call *call, const char *bod
  * For the transport that makes such connections. Where there is none that is said; a body that is no
  * JSON object is told so.
  */
-static void serve_connection(struct transports *s, struct tei_rpc_call *call, const char *body,
-                             size_t len)
+/*
+ * Whether who asks is the one that it says: SERVER in "local_nic_path", SERVER@NIC. What is sent to SERVER may go by the
+ * connection that is made.
+ */
+static bool is_itself(const struct tei_rpc_call *call, const char *body, size_t len)
+{
+    char server[TEI_HOSTPORT_MAX];
+    const char *path, *at;
+    json_t *root = NULL;
+    bool is = true;
+
+    (void)tei_json_load(body, len, 0, &root, NULL);
+    path = json_string_value(json_object_get(root, "local_nic_path"));
+    at = path ? strrchr(path, '@') : NULL;
+    if (at) {
+        is = (size_t)(at - path) < sizeof(server);
+        snprintf(server, sizeof(server), "%.*s", (int)tei_min((size_t)(at - path), INT16_MAX),
+                 path);
+        is = is && tei_rpc_call_is_of(call, server);
+    }
+    json_decref(root);
+    return is;
+}
+
+static void serve_connection(te_engine *e, struct tei_rpc_call *call, const char *body, size_t len)
 {
     size_t i = 0;
-    struct tei_transport *t = tei_transports_get(s, &i, TEI_HAS_HANDSHAKE);
+    struct transports *s = &e->transports;
+    struct tei_transport *t;
     json_t *root = NULL;
 
+    if (tei_auth_needs_ticket(e->conf.identity) && !is_itself(call, body, len)) {
+        reply_text(call, TEI_CONNECTION_REPLY("your certificate is not of the name before the @"));
+        return;
+    }
+    t = tei_transports_get(s, &i, TEI_HAS_HANDSHAKE);
     if (t) {
         t->ops.handshake(t, call, body, len);
         tei_transports_put(s, i);
@@ -162,7 +191,7 @@ static void serve(te_engine *e, struct tei_rpc_call *call, enum tei_rpc_type typ
         serve_probe(e, call, body, len);
         break;
     case TEI_RPC_CONNECTION:
-        serve_connection(&e->transports, call, body, len);
+        serve_connection(e, call, body, len);
         break;
     }
 }

@@ -581,7 +581,9 @@ static int get_segment(struct store_directory *d, const char *name, bool first,
 static bool is_classic(const struct tei_conf *conf, const struct tei_hostport *where)
 {
     struct tei_addr addrs[CLASSIC_ADDRS];
-    int n = tei_resolve(where->host, where->port, addrs, CLASSIC_ADDRS);
+    int n = tei_auth_has_classic(conf->identity)
+                ? tei_resolve(where->host, where->port, addrs, CLASSIC_ADDRS)
+                : 0;
     bool all = n > 0;
 
     for (int i = 0; all && i < n; i++)
@@ -590,22 +592,35 @@ static bool is_classic(const struct tei_conf *conf, const struct tei_hostport *w
 }
 
 /*
- * Where an engine proves who it is by a certificate, its descriptor is not taken from the store, which proves nothing:
- * the engine is asked for it, and its ticket comes along.
+ * Where engines prove who they are by certificates: whether the record is of the name that was asked for, by which
+ * its engine is known from now on.
  */
-static int ask_itself(struct store_directory *d, const char *name, struct tei_segment **s,
-                      struct tei_hostport *where)
+static int check_record(const char *name, const struct tei_segment *s)
+{
+    const char *bare = strncmp(name, "ram/", 4) == 0 ? name + 4 : name;
+
+    return s->files || strcmp(bare, s->name) == 0
+               ? 0
+               : TEI_FAIL(TE_ERR_METADATA,
+                          "the record of segment %s is of '%s': with TE_AUTH=mtls it must be of "
+                          "that name",
+                          name, s->name);
+}
+
+/*
+ * There its descriptor is not taken from the store, which proves nothing: the engine is asked for it, and its ticket
+ * comes along.
+ */
+static int ask_itself(struct store_directory *d, struct tei_segment **s,
+                      const struct tei_hostport *where)
 {
     const struct tei_conf *conf = d->directory.conf;
     struct tei_segment *own;
     int rc;
 
-    if (!tei_auth_needs_ticket(conf->identity) || (*s)->files || !where->port ||
-        is_classic(conf, where))
+    if ((*s)->files || !where->port || is_classic(conf, where))
         return 0;
-    rc = tei_directory_expect(conf, name, where); /* whatever name the record has */
-    if (!rc)
-        rc = fetch_named(d, name, where, &own);
+    rc = fetch_named(d, (*s)->name, where, &own);
     if (rc)
         return rc;
     tei_segment_put(*s);
@@ -616,14 +631,17 @@ static int ask_itself(struct store_directory *d, const char *name, struct tei_se
 static int lookup_store(struct store_directory *d, const char *name, bool first,
                         struct tei_segment **out, struct tei_hostport *where, int64_t *revision)
 {
+    const bool proves = tei_auth_needs_ticket(d->directory.conf->identity);
     struct tei_segment *s;
     int rc = get_segment(d, name, first, &s, revision);
 
     if (rc)
         return rc;
-    rc = find_engine(d, s, where);
+    rc = proves ? check_record(name, s) : 0;
     if (!rc)
-        rc = ask_itself(d, name, &s, where);
+        rc = find_engine(d, s, where);
+    if (!rc && proves)
+        rc = ask_itself(d, &s, where);
     if (rc) {
         tei_segment_put(s);
         return rc;

@@ -198,6 +198,11 @@ struct tei_rpc_service {
  * after it.
  */
 void tei_rpc_reply(struct tei_rpc_call *call, const char *text, size_t len);
+/*
+ * In the handler: whether who asks may say that it is of that name. With TE_AUTH=mtls its certificate must be; else, and
+ * from an address of TE_AUTH_CLASSIC, everybody may.
+ */
+bool tei_rpc_call_is_of(const struct tei_rpc_call *call, const char *name);
 /* The key of the address that it comes from, see base/source.h; valid as long as the call. */
 const uint8_t *tei_rpc_source(const struct tei_rpc_call *call);
 /* Whether nobody waits for the answer any more: any will do then. */

@@ -366,6 +366,13 @@ const uint8_t *tei_rpc_source(const struct tei_rpc_call *call)
     return call->source;
 }
 
+bool tei_rpc_call_is_of(const struct tei_rpc_call *call, const char *name)
+{
+    const struct tei_secure *secure = call->conn->secure;
+
+    return !secure || tei_secure_is_of(secure, name);
+}
+
 void tei_rpc_reply(struct tei_rpc_call *call, const char *text, size_t len)
 {
     struct gate *g = call->gate;

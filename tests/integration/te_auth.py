@@ -42,12 +42,12 @@ class Case(unittest.TestCase):
         self.keys(peer.key_file, text)
         peer.wait_error(told)
 
-    def engine(self, *options, keys=None, **more):
+    def engine(self, *options, keys=None, env=None, **more):
         """With TE_AUTH=psk where there is a text of keys; .metrics() are those it tells."""
         name = f"keys{len(os.listdir(self.folder))}"
         if keys:
             options = ("TE_AUTH=psk", f"TE_AUTH_KEYS={self.keys(name, keys)}", *options)
-        peer = te.Peer(options=("TE_METRICS=127.0.0.1:0", "MC_LOG_LEVEL=INFO", *options), env=te.PATIENT, **more)
+        peer = te.Peer(options=("TE_METRICS=127.0.0.1:0", "MC_LOG_LEVEL=INFO", *options), env={**te.PATIENT, **(env or {})}, **more)
         peer.key_file = name
         self.addCleanup(peer.close)
         return peer

@@ -2,6 +2,8 @@
 """Certificates, and engines with TE_AUTH=mtls, for the tests of it."""
 import os
 import shutil
+import socket
+import ssl
 import subprocess
 import tempfile
 
@@ -16,6 +18,33 @@ database = {folder}/index.txt
 default_md = sha256
 default_crl_days = {days}
 """
+
+TICKET = 104
+
+
+def connect(server):
+    """To the handshake port of an engine whose segment has its name."""
+    return socket.create_connection(("127.0.0.1", int(server.segment.rsplit(":", 1)[1])), timeout=te.HANG_S)
+
+
+def exactly(sock, size):
+    got = b""
+    while len(got) < size:
+        more = sock.recv(size - len(got))
+        if not more:
+            raise OSError(f"closed after {len(got)} of {size} bytes")
+        got += more
+    return got
+
+
+def name(welcome):
+    """That of the ticket in a server's first bytes."""
+    return welcome[8:8 + welcome[4]].decode()
+
+
+def ticket(sock):
+    """The same, read from a connection."""
+    return name(exactly(sock, TICKET))
 
 
 class Case(te_auth.Case):
@@ -45,6 +74,19 @@ class Case(te_auth.Case):
         """An engine that shows a certificate of that name."""
         return self.engine("TE_AUTH=mtls", f"TE_AUTH_CA={self.at(ca)}", *(certificate or self.certificate(whose)),
                            *options, **more)
+
+    def context(self, whose):
+        """TLS as an engine's with the certificate of that name speaks it."""
+        cert, key = (option.split("=")[1] for option in self.certificate(whose))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(self.at("ca.pem"))
+        context.load_cert_chain(cert, key)
+        context.set_alpn_protocols(["te-mtls/1"])
+        return context
+
+    def talk(self, server, whose):
+        """A connection to an engine's handshake port, past the handshake."""
+        return self.context(whose).wrap_socket(connect(server), server_hostname="127.0.0.1")
 
     def revoke(self, *names, days=30):
         """Writes ca.crl, with those names in it."""

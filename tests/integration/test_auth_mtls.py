@@ -2,15 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # te-test: parallel timeout=600
 """TE_AUTH=mtls between processes: whose certificate lets whom in, on each path, and what both ends are told."""
+import json
 import os
 import shutil
+import socket
+import ssl
+import struct
 import subprocess
+import time
 import unittest
 import urllib.request
 
 import te_auth
 import te_mtls
 import te_proc as te
+import te_rdma
 from te_auth import TCP_ONLY
 
 class Good(te_mtls.Case):
@@ -50,6 +56,46 @@ class Good(te_mtls.Case):
         a, b = (self.member(n, *TCP_ONLY, metadata=metad.url, name=n) for n in ("decode-0", "prefill-0"))
         self.moves(a, b)
         self.assertEqual((self.refusals(a), self.refusals(b)), ({}, {}))
+
+    def test_tools_ask_engines_by_the_names_of_segments(self):
+        metad = te.Metad()
+        self.addCleanup(metad.close)
+        a = self.member("a", *TCP_ONLY, metadata=metad.url, name="a")
+        a.region(te_auth.SIZE)
+        tool = {"TE_AUTH": "mtls", "TE_AUTH_CA": self.at("ca.pem"), **dict(o.split("=") for o in self.certificate("b"))}
+        listed = te.run("te_segment", "list", f"--metadata_server={metad.url}", env=tool)
+        self.assertRegex(listed.output(), r"(?m)^a\b.*\byes\b")
+        refused = te.run("te_segment", "unregister", "a", f"--metadata_server={metad.url}", env=tool)
+        self.assertNotEqual(refused.rc, 0)
+        info = te.run("te_info", f"--metadata_server={metad.url}", "--segment=a", env=tool)
+        self.assertEqual(info.rc, 0, info)
+        b = self.member("b", *TCP_ONLY, metadata=metad.url, name="b")
+        b.open("ram/a")
+        self.moves(b, a)
+
+    def over_rdma(self, *names, **more):
+        """A round trip between two engines with certificates of these names."""
+        fabric = te_rdma.Fabric(nics=1)
+        self.addCleanup(fabric.remove)
+        a, b = (self.member(name, "transport=rdma", *fabric.options(side), env=fabric.environment(side),
+                            **{key: value if key != "name" else name for key, value in more.items()})
+                for side, name in zip("ab", names))
+        index, remote = b.region(te_auth.SIZE)
+        mine, _ = a.region(2 * te_auth.SIZE)
+        segment = a.open(b.segment)
+        a.round_trip(segment, mine, te_auth.SIZE, remote, 6)
+        b.ask("check", index, 0, te_auth.SIZE, 6)
+        self.assertGreaterEqual(sum(nic["bytes"] for nic in fabric.stats().values()), 2 * te_auth.SIZE)
+        self.moves(b, a, 7)
+        self.assertEqual((self.refusals(a), self.refusals(b)), ({}, {}))
+
+    def test_over_rdma(self):
+        self.over_rdma("127.0.0.1", "127.0.0.1")
+
+    def test_over_rdma_with_a_store(self):
+        metad = te.Metad()
+        self.addCleanup(metad.close)
+        self.over_rdma("decode-0", "prefill-0", metadata=metad.url, name=None)
 
     def test_the_host_of_a_name_is_enough(self):
         metad = te.Metad()
@@ -114,7 +160,32 @@ class Bad(te_mtls.Case):
         for kind in ("ram", "rpc_meta"):
             with urllib.request.urlopen(f"{metad.url}?key=mooncake/{kind}/thief", timeout=te.HANG_S) as record:
                 te.put(f"{metad.url}?key=mooncake/{kind}/b", record.read())
-        self.assertIn("which is not one of 'b'", a.refused("open", "b"))
+        self.assertIn("must be of that name", a.refused("open", "b"))
+
+    def test_a_store_with_a_name_that_nobody_has_yet(self):
+        """A record without buffers, of which no engine is up, must not lead to an engine of another name later."""
+        metad = te.Metad()
+        self.addCleanup(metad.close)
+        a = self.member("a", *TCP_ONLY, metadata=metad.url, name="a")
+        record = {"name": "thief", "protocol": "tcp", "buffers": [], "devices": [], "te": {"incarnation": "0123456789abcdef", "version": 1}}
+        te.put(f"{metad.url}?key=mooncake/ram/b", json.dumps(record).encode())
+        self.assertIn("must be of that name", a.refused("open", "b"))
+
+    def test_one_that_says_that_it_were_another(self):
+        """Over RDMA work goes by connections that the other side has asked for, so it must be who it says."""
+        server = self.good()
+        with self.talk(server, "127.0.0.1") as sock:
+            self.assertNotIn("your certificate", self.connect(sock, "127.0.0.1:15000@mlx5_0"))
+        with self.talk(server, "127.0.0.1") as sock:
+            self.assertIn("your certificate is not of the name", self.connect(sock, "10.9.8.7:15000@mlx5_0"))
+
+    def connect(self, sock, path):
+        """The answer to a message of RDMA's that comes from that path."""
+        te_mtls.ticket(sock)
+        body = json.dumps({"local_nic_path": path, "peer_nic_path": "", "qp_num": [1], "reply_msg": ""}).encode()
+        sock.sendall(struct.pack("<Q", len(body) + 1) + b"\0" + body)
+        size, = struct.unpack("<Q", te_mtls.exactly(sock, 8))
+        return te_mtls.exactly(sock, size).decode()
 
     def test_a_pre_shared_key(self):
         keys = self.engine(*TCP_ONLY, keys=te_auth.lines("a", "b"))
@@ -177,9 +248,9 @@ class Changes(te_mtls.Case):
 
     def test_who_is_revoked_cannot_open_another_connection(self):
         a, b = self.pair(*TCP_ONLY)
-        segment = a.open(b.segment)
         mine, _ = a.region(te_auth.SIZE)
         index, remote = b.region(te_auth.SIZE)
+        segment = a.open(b.segment)
         b.ask("fill", index, 0, te_auth.SIZE, 5)
         self.revoke("127.0.0.1")
         b.wait_error("the certificates were read anew")
@@ -188,6 +259,71 @@ class Changes(te_mtls.Case):
         self.assertEqual((moved, error != 0), (0, True))
         b.ask("check", index, 0, te_auth.SIZE, 5)
         self.until_refused(b, "revoked")
+
+    def test_a_server_that_is_revoked_keeps_nobody(self):
+        """Whoever has a ticket of a server that he would not take any more does not use it."""
+        self.revoke()
+        a = self.member("127.0.0.1", f"TE_AUTH_CRL={self.at('ca.crl')}", *TCP_ONLY)
+        b = self.member("b,127.0.0.1", *TCP_ONLY)
+        mine, _ = a.region(te_auth.SIZE)
+        index, remote = b.region(te_auth.SIZE)
+        segment = a.open(b.segment)
+        b.ask("fill", index, 0, te_auth.SIZE, 5)
+        self.revoke("b")
+        a.wait_error("the certificates were read anew")
+        state, error, moved, _ = a.move("write", segment, mine, 0, remote, te_auth.SIZE)
+        self.assertNotEqual(state, te.COMPLETED)
+        self.assertEqual((moved, error != 0), (0, True))
+        b.ask("check", index, 0, te_auth.SIZE, 5)
+
+    def test_a_handshake_that_takes_until_the_list_is_read(self):
+        """Who was looked at by the old list gets a ticket of that time, which is of no use."""
+        b = self.member("b,127.0.0.1", f"TE_AUTH_CRL={self.revoke()}", *TCP_ONLY)
+        self.certificate("c")
+        self.revoke("c")
+        begun = []  # by the old list, and then by the new one; each has a second
+        while "the certificates were read anew" not in b.error_output():
+            begun.append(self.begin(b, "c"))
+            time.sleep(0.02)
+        late = []
+        for handshake in reversed(begun):
+            with handshake[0]:
+                try:
+                    late.append(self.finish(*handshake))
+                except (OSError, ssl.SSLError):
+                    pass
+        self.assertTrue(late)
+        with self.talk(b, "127.0.0.1") as sock:
+            good = te_mtls.ticket(sock)
+        self.assertNotIn(good.split(".")[0], [name.split(".")[0] for name in late])
+
+    def begin(self, server, whose):
+        """A handshake of which the ClientHello was sent, and the answer read."""
+        sock = te_mtls.connect(server)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = self.context(whose).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        try:
+            tls.do_handshake()
+        except ssl.SSLWantReadError:
+            sock.sendall(outgoing.read())
+        incoming.write(sock.recv(65536))
+        return sock, incoming, outgoing, tls
+
+    def finish(self, sock, incoming, outgoing, tls):
+        """The name of the ticket that comes at its end."""
+        got = b""
+        while len(got) < te_mtls.TICKET:
+            try:
+                tls.do_handshake()
+                sock.sendall(outgoing.read())
+                got += tls.read(te_mtls.TICKET - len(got))
+            except ssl.SSLWantReadError:
+                sock.sendall(outgoing.read())
+                more = sock.recv(65536)
+                if not more:
+                    raise OSError("it was closed") from None
+                incoming.write(more)
+        return te_mtls.name(got)
 
     def test_a_file_that_is_broken_changes_nothing(self):
         a, b = self.pair(*TCP_ONLY)

@@ -70,7 +70,7 @@ class Programs(unittest.TestCase):
         self.assertEqual(status, 0, script)
         self.assertEqual(script.lines[:2], ["secured_pair: a.keys -> b.keys: yes", "secured_pair: b.keys -> a.keys: yes"])
         self.assertRegex(script.lines[2], r"^target: 127\.0\.0\.1:\d+$")
-        self.assertEqual(script.lines[3], "secured_pair: without a key: set TE_AUTH=psk and TE_AUTH_KEYS here")
+        self.assertEqual(script.lines[3], "secured_pair: without a key: set TE_AUTH here as it is there")
         self.assertRegex(script.lines[4], "^initiator: 2097152 bytes read, 0 of them wrong, and written back inverted")
         self.assertEqual(script.lines[6], "target: 2097152 bytes came back inverted, 0 of them wrong")
 

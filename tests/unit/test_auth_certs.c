@@ -113,7 +113,7 @@ static struct tei_ticket *welcome(size_t at, uint8_t change)
 
     memset(bytes + 8 + TEI_TICKET_ID_MAX, 7, TEI_TICKET_KEY);
     bytes[at] ^= change;
-    return tei_auth_welcome_read(bytes);
+    return tei_auth_welcome_read(bytes, EPOCH);
 }
 
 TEST(what_a_server_says_first)

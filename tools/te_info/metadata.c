@@ -95,11 +95,13 @@ static int ask_owner(struct tei_store *s, const struct tei_conf *conf,
 
     if (!rc)
         rc = tei_rpc_meta_decode(&value, seg->name, where);
+    where->expected = seg->name;
     if (!rc)
         rc = tei_auth_open(conf, tei_random_u64(), &auth);
     if (!rc)
         rc = tei_rpc_ask_owner(auth, where, seg,
                                tei_deadline_ns((int64_t)conf->handshake_connect_timeout_s * 1000));
+    where->expected = NULL; /* the segment is not the caller's */
     tei_auth_close(auth);
     tei_bytes_fini(&value);
     return rc;

@@ -80,6 +80,7 @@ int registry_where(struct registry *r, const char *name, struct tei_hostport *ou
     if (rc)
         return rc == TE_ERR_NOT_FOUND ? 0 : rc;
     rc = tei_rpc_meta_decode(&value, name, out);
+    out->expected = name;
     tei_bytes_fini(&value);
     return rc;
 }
@@ -132,7 +133,7 @@ static int fill(struct registry *r, const char *name, struct entry *e)
     rc = check_files(e);
     if (rc)
         return rc;
-    rc = registry_where(r, e->segment ? e->segment->name : name, &e->where);
+    rc = registry_where(r, e->segment ? e->segment->name : e->name, &e->where);
     if (rc == TE_ERR_JSON)
         return keep_wrong(e) ? 0 : no_memory();
     return rc;

@@ -39,7 +39,7 @@ int registry_get(struct registry *r, char *key, struct tei_bytes *out);
 int registry_put(struct registry *r, char *key, const char *text, size_t len);
 int registry_del(struct registry *r, char *key);
 
-/* Where the engine of that name answers, by its rpc_meta key; port 0 if it has none. */
+/* Where the engine of that name answers, by its rpc_meta key; port 0 if it has none. It lives no longer than `name`. */
 int registry_where(struct registry *r, const char *name, struct tei_hostport *out);
 
 int entry_read(struct registry *r, const char *name, struct entry *out);

@@ -220,8 +220,9 @@ bool tei_host_auth_prove(struct host_peer *p, const struct tei_ticket *ticket, c
 
     if (!auth)
         return true;
-    if (tei_auth_needs_ticket(auth) && !ticket) {
-        snprintf(why, n, "its handshake port has given no ticket");
+    if (tei_auth_lacks_ticket(auth, ticket)) {
+        snprintf(why, n,
+                 "its handshake port has given no ticket, or before our files were read anew");
         return false;
     }
     proof = tei_proof_client(auth, TEI_PROOF_HOST, ticket, id);

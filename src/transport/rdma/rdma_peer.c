@@ -110,6 +110,7 @@ static bool is_peer(const struct rdma_peer *p, const char *server, uint64_t id,
 {
     return p->id == id && p->n_devices == n && strcmp(p->server, server) == 0 &&
            p->where.port == where->port && strcmp(p->where.host, where->host) == 0 &&
+           p->where.expected == where->expected &&
            memcmp(p->devices, devices, n * sizeof *devices) == 0;
 }
 

@@ -45,21 +45,21 @@ static const struct tcp_fault mute = {
     "TE_AUTH_CLASSIC"};
 /* Worth a fresh descriptor, with which a ticket comes. */
 static const struct tcp_fault no_ticket = {
-    TE_ERR_PEER, 0, "the peer has given no ticket: its handshake port has not answered"};
+    TE_ERR_PEER, 0, "the peer has given no ticket, or before our files were read anew"};
 
 const struct tcp_fault *tei_tcp_auth_silence(const struct tcp_lane *l)
 {
     struct tcp_peer *p = l->bundle->peer;
-    bool has_ticket;
+    bool lacks;
 
     if (!needs_proof(l))
         return NULL;
     if (p->exchange != &tei_tcp_native || p->framing < TCP_NATIVE_VERSION)
         return &mute;
     pthread_mutex_lock(&p->lock);
-    has_ticket = p->ticket != NULL;
+    lacks = tei_auth_lacks_ticket(auth_of(l), p->ticket);
     pthread_mutex_unlock(&p->lock);
-    return tei_auth_needs_ticket(auth_of(l)) && !has_ticket ? &no_ticket : NULL;
+    return lacks ? &no_ticket : NULL;
 }
 
 void tei_tcp_auth_mute(struct tcp_lane *l, const struct tcp_fault *f)

@@ -283,9 +283,14 @@ static void failed(struct tcp_lane *l, enum tcp_reply v, int64_t now)
     case REPLY_OPEN:
     case REPLY_NO_ID:
     case REPLY_OTHER_KEY:
-    case REPLY_TICKET:
     case REPLY_OWN:
         refused(l, &faults[v], v == REPLY_STRANGER, now);
+        break;
+    case REPLY_TICKET:
+        if (l->path > 0) /* there is nothing wrong with the address */
+            tei_tcp_stream_broken(l, &faults[v], true, now);
+        else
+            refused(l, &faults[v], false, now);
         break;
     case REPLY_WRONG:
     case REPLY_CORRUPT:
