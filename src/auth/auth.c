@@ -92,20 +92,26 @@ static bool derive(const struct tei_auth *a, const uint8_t *from, size_t len, en
     return tei_auth_hmac(a, from, len, label, strlen(label), key);
 }
 
+/* Looks at the files; NULL: they are all there; else the path of one that is not, with errno. */
+static const char *look_at(const struct tei_auth *a, struct auth_stamps *stamps)
+{
+    memset(stamps, 0, sizeof(*stamps));
+    for (size_t i = 0; i < AUTH_FILES; i++)
+        if (a->paths[i][0] && !tei_auth_stamp(a->paths[i], &stamps->of[i]))
+            return a->paths[i];
+    return NULL;
+}
+
 /* Whether the files are all there; told where one is there no more. */
 static bool are_there(struct tei_auth *a, struct auth_stamps *stamps)
 {
-    bool good = true;
+    const char *missing = look_at(a, stamps);
 
-    memset(stamps, 0, sizeof(*stamps));
-    for (size_t i = 0; good && i < AUTH_FILES; i++) {
-        good = !a->paths[i][0] || tei_auth_stamp(a->paths[i], &stamps->of[i]);
-        if (!good && !a->is_missing)
-            TEI_WARN("the keys of before stay in use, until key file %s is put back: %s",
-                     a->paths[i], tei_errno_text(errno));
-    }
-    a->is_missing = !good;
-    return good;
+    if (missing && !a->is_missing)
+        TEI_WARN("the keys of before stay in use, until key file %s is put back: %s", missing,
+                 tei_errno_text(errno));
+    a->is_missing = missing != NULL;
+    return !missing;
 }
 
 static bool is_kept_out(const struct tei_auth *a, int rc, const struct auth_stamps *stamps)
@@ -119,8 +125,8 @@ static void keep_keys(struct tei_auth *a, int rc, const struct auth_stamps *stam
     const char *text = te_errmsg();
 
     if (!is_kept_out(a, rc, stamps))
-        TEI_WARN("the keys of before stay in use, until %s is mended: %s", a->paths[AUTH_KEYS],
-                 text);
+        TEI_WARN("the keys of before stay in use, until %s is mended: %s",
+                 a->is_mtls ? "what is told here" : a->paths[AUTH_KEYS], text);
     a->kept_for = rc;
     a->kept_stamps = *stamps;
 }
@@ -349,7 +355,7 @@ static int fill(struct tei_auth *a, const struct tei_conf *conf)
     if (!rc)
         rc = tei_auth_tls_open(a);
     if (!rc)
-        (void)are_there(a, &a->stamps); /* reading them says why not */
+        (void)look_at(a, &a->stamps); /* reading them says what is missing */
     return rc ? rc : take(a, &a->stamps);
 }
 

@@ -32,7 +32,6 @@
 #include <time.h>
 
 #define PRINT       16 /* bytes of a certificate's SHA-256 in a ticket's name */
-#define EPOCH       16 /* digits */
 #define LABEL       "te mtls 1 ticket\1"
 #define NAME_CHECKS (X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS)
 
