@@ -12,6 +12,7 @@
 #include "auth/auth_state.h"
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/os.h"
 
 #include <errno.h>
@@ -276,25 +277,26 @@ bool tei_auth_lacks_ticket(struct tei_auth *a, const struct tei_ticket *ticket)
 /* ------------------------------------------------------------------------------------- names */
 
 struct auth_name {
-    struct auth_name *next;
+    UT_hash_handle hh;
     char text[];
 };
 
 static const char *add_name(struct tei_auth *a, const char *name)
 {
-    size_t n = strlen(name) + 1;
+    size_t n = strlen(name);
     struct auth_name *x;
 
-    for (x = a->names; x; x = x->next)
-        if (strcmp(x->text, name) == 0)
-            return x->text;
-    x = malloc(sizeof(*x) + n);
+    HASH_FIND(hh, a->names, name, n, x);
+    if (x)
+        return x->text;
+    x = malloc(sizeof(*x) + n + 1);
     if (!x)
         return NULL;
-    memcpy(x->text, name, n);
-    x->next = a->names;
-    a->names = x;
-    return x->text;
+    memcpy(x->text, name, n + 1);
+    if (TEI_HASH_ADD(a->names, x->text, n, x))
+        return x->text;
+    free(x);
+    return NULL;
 }
 
 const char *tei_auth_name(struct tei_auth *a, const char *name)
@@ -309,13 +311,13 @@ const char *tei_auth_name(struct tei_auth *a, const char *name)
     return text;
 }
 
-static void free_names(struct auth_name *x)
+static void free_names(struct tei_auth *a)
 {
-    while (x) {
-        struct auth_name *next = x->next;
+    struct auth_name *x, *next;
 
+    HASH_ITER(hh, a->names, x, next) {
+        HASH_DEL(a->names, x);
         free(x);
-        x = next;
     }
 }
 
@@ -471,7 +473,7 @@ void tei_auth_close(struct tei_auth *a)
     tei_auth_tls_close(a);
     tei_auth_certs_free(a, a->certs);
     tei_auth_file_free(a->keys);
-    free_names(a->names);
+    free_names(a);
     pthread_mutex_destroy(&a->lock);
     free(a);
 }
