@@ -2,7 +2,6 @@
 """Certificates, and engines with TE_AUTH=mtls, for the tests of it."""
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -24,17 +23,7 @@ TICKET = 104
 
 def connect(server):
     """To the handshake port of an engine whose segment has its name."""
-    return socket.create_connection(("127.0.0.1", int(server.segment.rsplit(":", 1)[1])), timeout=te.HANG_S)
-
-
-def exactly(sock, size):
-    got = b""
-    while len(got) < size:
-        more = sock.recv(size - len(got))
-        if not more:
-            raise OSError(f"closed after {len(got)} of {size} bytes")
-        got += more
-    return got
+    return te.connect(te.split_address(server.segment))
 
 
 def name(welcome):
@@ -44,7 +33,7 @@ def name(welcome):
 
 def ticket(sock):
     """The same, read from a connection."""
-    return name(exactly(sock, TICKET))
+    return name(te.read_exactly(sock, TICKET))
 
 
 class Case(te_auth.Case):
@@ -103,6 +92,11 @@ class Case(te_auth.Case):
         subprocess.run([*common, "-gencrl", "-out", made], check=True, capture_output=True, timeout=te.HANG_S)
         os.rename(made, self.at("ca.crl"))
         return self.at("ca.crl")
+
+    def unrevoke(self):
+        """Writes ca.crl, with nobody in it."""
+        open(self.at("index.txt"), "w", encoding="ascii").close()
+        return self.revoke()
 
     def other_authority(self):
         folder = tempfile.mkdtemp(dir=self.folder)
