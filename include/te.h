@@ -513,6 +513,8 @@ typedef struct te_submit_opts {
     const struct te_paths *paths;  /* which transports may carry them, see te_paths.h; NULL: any */
     const struct te_stream *after; /* they are begun when this is done, see te_stream.h */
     const struct te_stream *then;  /* this goes on when all have ended */
+    const struct te_lease_key
+        *lease; /* by which they reach the target's memory, see te_lease.h; NULL: as it lets all */
 } te_submit_opts;
 
 /* Makes a batch with room for `capacity` requests in total. The id is never 0 and below 2^63. */
@@ -891,6 +893,7 @@ TE_API int te_shutdown_on_signal(te_engine *e);
 #endif
 
 #include "te_counter.h"
+#include "te_lease.h"
 #include "te_paths.h"
 #include "te_stream.h"
 

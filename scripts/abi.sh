@@ -68,7 +68,7 @@ interface_of() {
     sed -E "s| path='[^']*/(\w+)\.c'| path='\1.c'|; s|LANG_C[0-9]+|LANG_C|" "$dir/abi"
 }
 
-headers=(te.h te_counter.h te_paths.h te_stream.h transfer_engine_c.h)
+headers=(te.h te_counter.h te_lease.h te_paths.h te_stream.h transfer_engine_c.h)
 preprocess() { printf '#include <%s>\n' "${@:2}" | "$cc" -std=c17 -I "$include" -x c -E "$1" -; }
 
 # The names of the headers' own macros with a value, those of types apart; those of a version differ in each.

@@ -4,7 +4,7 @@
 # the hash of both headers.
 
 get_filename_component(te_go_include ${CMAKE_CURRENT_LIST_DIR}/../../include ABSOLUTE)
-set(te_go_headers ${te_go_include}/te.h ${te_go_include}/te_counter.h ${te_go_include}/te_paths.h ${te_go_include}/te_stream.h)
+set(te_go_headers ${te_go_include}/te.h ${te_go_include}/te_counter.h ${te_go_include}/te_lease.h ${te_go_include}/te_paths.h ${te_go_include}/te_stream.h)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${te_go_headers})
 set(te_go_hashes "")
 foreach(header ${te_go_headers})

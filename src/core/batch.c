@@ -32,8 +32,7 @@ void tei_batch_put(struct batch *b)
     pthread_mutex_destroy(&b->wait_lock);
     pthread_cond_destroy(&b->wait_cond);
     tei_slow_free(b);
-    tei_trace_free(b);
-    tei_rules_free(b);
+    tei_beside_free(b);
     tei_batch_memory_put(&b->engine->batches.memory, b);
 }
 

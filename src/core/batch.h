@@ -42,6 +42,9 @@ struct task {
     struct tei_link link;
 };
 
+/* What tasks may have beside them: a trace context, rules, a key of a lease. */
+enum beside_kind { BESIDE_TRACE, BESIDE_RULES, BESIDE_LEASE, BESIDE_KINDS };
+
 #define TEI_BATCH_MAX ((size_t)1 << 24) /* requests */
 
 /* A text that a failed task's `why` points to; lives as long as its batch. */
@@ -60,15 +63,13 @@ struct batch {
     size_t room;               /* tasks that its memory has */
     struct batch *next;        /* in batches.memory */
     struct tei_story *stories; /* of the tasks, by their place; NULL without TE_SLOW_MS */
-    /* Likewise, see trace.h; NULL: none of them has one. */
-    _Atomic(struct tei_traceparent *) traces;
-    _Atomic(struct rules *) rules; /* likewise, see rules.h */
-    _Atomic size_t claimed;        /* tasks in use */
-    _Atomic size_t left;           /* tasks not terminal */
-    _Atomic size_t cancel_mark;    /* tasks below it were cancelled */
-    _Atomic int first_bad;         /* index + 1 of the first task that failed, 0: none */
-    _Atomic uint64_t bytes;        /* of terminal tasks */
-    _Atomic(struct group *) after; /* what is to be done when `left` is 0 */
+    _Atomic(char *) beside[BESIDE_KINDS]; /* likewise, see beside.h; NULL: none of them has one */
+    _Atomic size_t claimed;               /* tasks in use */
+    _Atomic size_t left;                  /* tasks not terminal */
+    _Atomic size_t cancel_mark;           /* tasks below it were cancelled */
+    _Atomic int first_bad;                /* index + 1 of the first task that failed, 0: none */
+    _Atomic uint64_t bytes;               /* of terminal tasks */
+    _Atomic(struct group *) after;        /* what is to be done when `left` is 0 */
     _Atomic uint32_t waiters;
     pthread_mutex_t wait_lock; /* waiting, and the errors of tasks while they run */
     pthread_cond_t wait_cond;

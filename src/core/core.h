@@ -41,6 +41,7 @@
 #include "core/gate.h"
 #include "core/inbox.h"
 #include "core/keep.h"
+#include "core/lease.h"
 #include "core/matrix.h"
 #include "core/metrics.h"
 #include "core/observe.h"
@@ -87,6 +88,7 @@ struct te_engine {
     struct matrix matrix;
 
     struct regions regions;
+    struct leases leases;
     struct allocs allocs;
 
     struct descriptor descriptor;

@@ -203,6 +203,8 @@ static void init_engine(te_engine *e)
                                 .nic = tei_path_nic,
                                 .region_hold = hold_region,
                                 .region_release = release_region,
+                                .lease_hold = tei_lease_hold,
+                                .lease_release = tei_lease_release,
                                 .topology = find_topology,
                                 .changed = tei_publish_changed,
                                 .connect = tei_serve_connect,
@@ -228,6 +230,7 @@ static void init_engine(te_engine *e)
     tei_publisher_init(&e->publisher);
     tei_transports_init(&e->transports, &e->descriptor.version);
     tei_regions_init(&e->regions, &e->descriptor.version);
+    tei_leases_init(&e->leases);
     tei_allocs_init(&e->allocs);
 }
 
@@ -369,6 +372,7 @@ static void free_engine(te_engine *e)
     tei_transports_fini(&e->transports);
     tei_stage_fini(e);
     tei_regions_fini(&e->regions);
+    tei_leases_fini(&e->leases);
     tei_allocs_fini(&e->allocs);
     tei_publisher_fini(&e->publisher);
     tei_descriptor_fini(&e->descriptor);

@@ -30,7 +30,7 @@ struct snapshot {
     struct te_stats stats;
     struct totals all;
     uint64_t fences_quiet, fences_unknown;
-    uint64_t inflight, parked, restarts, stalls, staged_bytes, inbox;
+    uint64_t inflight, parked, leases, leases_granted, restarts, stalls, staged_bytes, inbox;
     uint64_t registered_bytes, bytes_added, bytes_gone;
     uint64_t metadata_up, name_taken;
     uint64_t errors[METRICS_ERRORS], refused[TEI_AUTH_N_CAUSES];
@@ -134,7 +134,7 @@ static void free_snapshot(struct snapshot *s)
 static struct snapshot *take_snapshot(te_engine *e)
 {
     struct snapshot *s = calloc(1, sizeof(*s));
-    uint64_t ended;
+    uint64_t ended, revoked;
 
     if (!s)
         return NULL;
@@ -144,6 +144,9 @@ static struct snapshot *take_snapshot(te_engine *e)
         e, &s->stats); /* after what has ended was read: no more can have ended than begun */
     ended = s->all.completed[0] + s->all.completed[1] + s->all.failed[0] + s->all.failed[1];
     s->inflight = s->stats.requests_submitted - ended;
+    revoked = now_of(&e->leases.revoked); /* first: none is revoked that was granted later */
+    s->leases_granted = now_of(&e->leases.granted);
+    s->leases = s->leases_granted - revoked;
     s->parked = atomic_load_explicit(&e->parking.parked, memory_order_relaxed);
     s->restarts = now_of(&e->metrics.restarts);
     s->fences_quiet = now_of(&e->count.fences_quiet);

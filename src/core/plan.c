@@ -8,6 +8,7 @@
 #include "core/plan.h"
 #include "base/probe.h"
 #include "core/core.h"
+#include "core/lease.h"
 #include "core/page_list.h"
 #include "core/path.h"
 #include "core/route.h"
@@ -83,6 +84,7 @@ static int cut_one(struct plan *p, struct task *t, const te_request *r, const st
     w->story = tei_slow_story(t);
     w->taken_ns = t->sample ? tei_metrics_taken(t) : NULL;
     w->trace = tei_trace_of(t);
+    w->key = tei_lease_key_of(t);
     w->local = (char *)r->source + done;
     w->remote = r->target_offset + done;
     w->length = part;
@@ -189,11 +191,17 @@ static TEI_COLD int why_unrouted(const struct view *v, const struct route *route
     return route->held ? TE_ERR_BUSY : TE_ERR_UNSUPPORTED;
 }
 
+/* What is shown a key is for the target alone to know; its descriptor need not have it. */
+static bool is_whole(struct plan *p, const struct task *t, const te_request *r)
+{
+    return (t->view->seg && tei_lease_key_of(t)) || tei_plan_is_whole(p, t->view, r);
+}
+
 /* Cuts a range of a task into work. `via` carries it in one piece; NULL: what does is to be found. */
 static int cut_range(struct plan *p, struct task *t, const te_request *r, const struct via *via,
                      struct cut *c)
 {
-    bool whole = via || tei_plan_is_whole(p, t->view, r);
+    bool whole = via || is_whole(p, t, r);
     struct route route;
     int rc = 0;
 
@@ -257,7 +265,7 @@ static const struct via *find_via(struct plan *p, const struct task *t)
     te_request all = page_request(t, l->local.base, l->remote.base, l->remote.extent);
     struct route route;
 
-    if (!tei_plan_is_whole(p, t->view, &all))
+    if (!is_whole(p, t, &all))
         return NULL;
     route = tei_route(t->view, &all, tei_rules_of(t));
     return route.lasts ? route.via : NULL;
@@ -447,8 +455,11 @@ static int fail_unreached(const struct task *t, size_t i, int rc)
 
     if (tei_plan_is_ruled(t)) {
         tell_refusal(t, why, sizeof(why));
-        return TEI_FAIL(rc, "request %zu: no path to segment '%s' that te_paths allows: %s", i,
-                        t->view->peer->name, why);
+        return TEI_FAIL(rc, "request %zu: no path to segment '%s' that %s: %s", i,
+                        t->view->peer->name,
+                        tei_lease_key_of(t) ? "shows the key of its lease and te_paths allows"
+                                            : "te_paths allows",
+                        why);
     }
     return TEI_FAIL(rc,
                     "request %zu: no installed transport reaches segment '%s' of protocol '%.64s'; "

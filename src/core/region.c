@@ -266,6 +266,7 @@ int tei_region_insert(struct regions *m, struct tei_region *r)
 
     pthread_rwlock_wrlock(&m->lock);
     place = place_of(m, r->addr);
+    r->serial = ++m->inserted;
     node = tsearch(r, &m->tree, compare);
     if (node) {
         tei_link_insert(place, &r->link);

@@ -23,6 +23,7 @@ struct regions {
     _Atomic uint64_t bytes_added,
         bytes_gone;            /* so far; what was hidden and shown again is no change */
     uint64_t unregistered;     /* regions so far */
+    uint64_t inserted;         /* the serial of the last one */
     _Atomic uint64_t *version; /* of our descriptor; grows with each change, under the lock */
     struct regions *next_here; /* of the engines of this process */
     char node_there[32];       /* the last location that was found to be one; under admin */

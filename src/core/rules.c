@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * rules.c - te_paths: read, told, and kept. Those of tasks lie beside them, as trace contexts do: a task has no
- * room, and few have any.
- */
+/* rules.c - te_paths: read, and told. */
 #include "core/rules.h"
 #include "base/err.h"
 #include "base/sized.h"
 #include "core/install.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 /* A bit for each transport that is built in. */
 static uint32_t built_in(void)
@@ -135,30 +131,4 @@ void tei_rules_text(const struct rules *x, char *buf, size_t n)
                 used = add_name(buf, n, used, what, tei_transport_at(i)->name);
                 what = ", ";
             }
-}
-
-/* ------------------------------------------------------------------------------------------ kept */
-
-int tei_rules_set(struct batch *b, const struct rules *x, size_t n)
-{
-    struct rules *all = atomic_load_explicit(&b->rules, memory_order_relaxed);
-    size_t first = atomic_load_explicit(&b->claimed, memory_order_relaxed);
-
-    if (!all && !x)
-        return 0;
-    if (!all) {
-        all = calloc(b->capacity, sizeof(*all));
-        if (!all)
-            return TEI_FAIL(TE_ERR_MEMORY, "no memory for the paths of %zu requests", b->capacity);
-        /* Release: see tei_rules_of(). */
-        atomic_store_explicit(&b->rules, all, memory_order_release);
-    }
-    for (size_t i = 0; i < n; i++)
-        all[first + i] = x ? *x : (struct rules){0};
-    return 0;
-}
-
-void tei_rules_free(struct batch *b)
-{
-    free(atomic_load_explicit(&b->rules, memory_order_relaxed));
 }

@@ -3,7 +3,7 @@
 #ifndef TEI_RULES_H
 #define TEI_RULES_H
 
-#include "core/batch.h"
+#include "core/beside.h"
 #include "transport/transport.h"
 
 #include <string.h>
@@ -31,20 +31,10 @@ static inline bool tei_rules_equal(const struct rules *a, const struct rules *b)
                   : a == b;
 }
 
-/*
- * The next `n` tasks of the batch have these, NULL: none. The submit lock is held, and they were not cut yet.
- * TE_ERR_MEMORY.
- */
-int tei_rules_set(struct batch *b, const struct rules *x, size_t n);
-void tei_rules_free(struct batch *b);
-
 /* Those of a task, for as long as the batch lives; NULL: it has none. */
 static inline const struct rules *tei_rules_of(const struct task *t)
 {
-    /* Acquire: the threads that post a task again have not allocated this. */
-    const struct rules *all = atomic_load_explicit(&t->batch->rules, memory_order_acquire);
-
-    return all ? &all[t - t->batch->tasks] : NULL;
+    return tei_beside_of(t, BESIDE_RULES, sizeof(struct rules));
 }
 
 #endif

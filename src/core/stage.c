@@ -169,6 +169,7 @@ static void begin_post(struct stage *s, struct piece *x, struct todo *todo)
                            .moved = &x->moved,
                            .story = w->story,
                            .trace = w->trace,
+                           .key = w->key,
                            .local = x->slot,
                            .remote = x->part.remote,
                            .length = x->part.length,

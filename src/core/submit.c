@@ -11,6 +11,7 @@
 #include "core/core.h"
 #include "core/complete.h"
 #include "core/gate.h"
+#include "core/lease.h"
 #include "core/notify.h"
 #include "core/page_feed.h"
 #include "core/rules.h"
@@ -39,6 +40,7 @@ static void settle_unposted(struct plan *p)
 struct beside {
     const struct tei_traceparent *trace;
     const struct rules *rules;
+    const te_lease_key *key;
     struct gate *gate;
 };
 
@@ -56,9 +58,11 @@ static int submit_planned(struct plan *p, size_t n, const struct beside *x, tei_
             "batch has room for %zu more requests of %zu, not for %zu; allocate a larger one",
             b->capacity - first, b->capacity, n);
     p->ruled = x->rules != NULL;
-    rc = tei_trace_set(b, x->trace, n);
+    rc = tei_beside_set(b, BESIDE_TRACE, x->trace, sizeof(*x->trace), n);
     if (!rc)
-        rc = tei_rules_set(b, x->rules, n);
+        rc = tei_beside_set(b, BESIDE_RULES, x->rules, sizeof(*x->rules), n);
+    if (!rc)
+        rc = tei_beside_set(b, BESIDE_LEASE, x->key, sizeof(*x->key), n);
     if (!rc)
         rc = fill(p, &b->tasks[first], n, arg);
     if (rc) {
@@ -112,9 +116,11 @@ static int take_trace(const te_submit_opts *o, struct tei_traceparent *room,
 static int take_rules(const te_submit_opts *o, struct rules *room, const struct rules **out)
 {
     bool said = false;
-    int rc = o->paths ? tei_rules_read(o->paths, room, &said) : 0;
+    int rc = tei_rules_read(o->paths, room, &said);
 
-    *out = said ? room : NULL;
+    if (!rc && o->lease)
+        tei_lease_rules(room);
+    *out = said || o->lease ? room : NULL;
     return rc;
 }
 
@@ -153,7 +159,7 @@ static int take_order(struct batch *b, size_t n, const te_submit_opts *o, struct
 static int submit_pinned(struct batch *b, size_t n, const te_submit_opts *o, tei_fill fill,
                          const void *arg)
 {
-    struct beside beside = {0};
+    struct beside beside = {.key = o->lease};
     struct tei_traceparent trace;
     struct rules rules;
     struct plan plan;

@@ -233,6 +233,7 @@ static void check_mandatory(const struct tei_transport_ops *ops)
     assert(!to_files || ops->admit);
     assert(!ops->settle || ops->is_same);
     assert(!ops->settle || ops->holds);
+    assert(!(ops->caps & TEI_CAP_LEASES) || ops->lease_del);
 }
 
 /* ----------------------------------------------------------------------------------- the list */

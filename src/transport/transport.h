@@ -39,6 +39,7 @@
 #include "conf/conf.h"
 #include "model/model.h"
 #include "te.h"
+#include "transport/nics.h"
 #include "transport/story.h"
 #include "transport/warmth.h"
 
@@ -81,6 +82,8 @@ enum tei_transport_caps {
     /* What has ended leaves nothing that could still arrive, unless with TE_ERR_CONTEXT: a device is broken. */
     TEI_CAP_SETTLED = 1 << 6,
     TEI_CAP_LIVES = 1 << 7, /* heeds tei_attach.one_life, without which it gets none */
+    /* Shows tei_work.key to the target, which looks at it before the first byte; else it gets none that has one. */
+    TEI_CAP_LEASES = 1 << 8,
 };
 
 /* Optional ops that a transport's own table has: tei_transport.has. */
@@ -104,6 +107,7 @@ struct tei_rpc_call; /* a peer's message that waits for its answer */
  */
 struct tei_region {
     struct tei_link link; /* the core's */
+    uint64_t serial;      /* the core's: no other region that this engine has had has it */
     uintptr_t addr;
     size_t length;
     unsigned access; /* te_access */
@@ -123,6 +127,13 @@ static inline bool tei_region_contains(const struct tei_region *r, uint64_t addr
 {
     return addr >= r->addr && length <= r->length && addr - r->addr <= r->length - length;
 }
+
+/* A lease (te_lease.h), as the target holds it: what it allows, in this region. */
+struct tei_lease {
+    uint64_t addr, length;
+    unsigned access;
+    struct tei_region *region;
+};
 
 /* A transport's view of one peer's descriptor; a transport embeds it as the first member of its own. */
 struct tei_attach {
@@ -155,6 +166,7 @@ struct tei_work {
     struct tei_story *story;   /* see story.h; NULL: none is wanted */
     _Atomic int64_t *taken_ns; /* its first part was taken then, 0: not yet; NULL: not asked */
     const struct tei_traceparent *trace; /* for who serves it, if that can be told; NULL: none */
+    const te_lease_key *key;             /* to be shown to who serves it; NULL: none */
     char *local;
     uint64_t remote;
     uint64_t length; /* never 0 */
@@ -201,6 +213,12 @@ struct tei_host {
     int (*region_hold)(struct tei_host *h, uint64_t addr, uint64_t length, unsigned access,
                        struct tei_region **out);
     void (*region_release)(struct tei_host *h, struct tei_region *r);
+    /*
+     * For a peer's request that shows a key: its lease, which stays as it is until lease_release(), and its region, held
+     * as by region_hold(). TE_ERR_NOT_FOUND: there is none, or it was revoked. TE_ERR_TIMEOUT: its time is over.
+     */
+    int (*lease_hold)(struct tei_host *h, const te_lease_key *key, const struct tei_lease **out);
+    void (*lease_release)(struct tei_host *h, const struct tei_lease *l);
 
     /*
      * Which NICs go with which memory: what the user gave, else what discovery finds now. To be
@@ -225,8 +243,6 @@ struct tei_host {
     /* Answers a message that handshake() was given. */
     void (*answer)(struct tei_host *h, struct tei_rpc_call *call, const char *text, size_t len);
 };
-
-struct tei_nic_table;
 
 struct tei_transport_ops {
     /* ---- always required */
@@ -365,6 +381,8 @@ struct tei_transport_ops {
      * nothing, 0.
      */
     int (*region_del)(struct tei_transport *t, struct tei_region *r);
+    /* Required with TEI_CAP_LEASES: ends every served request under the lease; never waits for a peer. */
+    void (*lease_del)(struct tei_transport *t, const struct tei_lease *l);
     /*
      * Moves work in the caller's thread, without blocking, while that spins in te_wait(); whether
      * anything moved. Default: false.
@@ -404,26 +422,6 @@ struct tei_transport_ops {
     /* For the metrics: tei_nics_add() for what went through each NIC, or address. Default: nothing. */
     void (*nics)(struct tei_transport *t, struct tei_nic_table *out);
 };
-
-#define TEI_NIC_NAME 48
-#define TEI_NICS_MAX 32
-
-/* What went through a NIC; all but the last two only grow. */
-struct tei_nic_figures {
-    char name[TEI_NIC_NAME];
-    uint64_t bytes[2];    /* sent, received */
-    uint64_t resent;      /* packets, or slices, that went out again or came back with an error */
-    uint64_t connections; /* open now */
-    uint64_t up;          /* 0 or 1 */
-};
-
-/* The last one is called "other" where there are more. */
-struct tei_nic_table {
-    size_t n;
-    struct tei_nic_figures v[TEI_NICS_MAX];
-};
-/* Adds to those of that name, or begins them. */
-void tei_nics_add(struct tei_nic_table *to, const struct tei_nic_figures *f);
 
 struct tei_transport {
     struct tei_transport_ops ops; /* merged with the defaults: every member may be called */

@@ -18,7 +18,7 @@ import unittest
 SRC = os.environ.get("TE_TEST_SRC", os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..")))
 BUILD = os.environ.get("TE_TEST_BUILD", os.path.join(SRC, "build"))
 CC = os.environ.get("TE_TEST_CC", "cc")
-HEADERS = ("te.h", "te_counter.h", "te_paths.h", "te_stream.h", "transfer_engine_c.h")
+HEADERS = ("te.h", "te_counter.h", "te_lease.h", "te_paths.h", "te_stream.h", "transfer_engine_c.h")
 RECORD = ("libtransfer_engine.abi", "structs.abi", "constants.txt", "metrics.txt")
 
 

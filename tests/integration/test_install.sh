@@ -28,6 +28,7 @@ lib=$(dirname "$pc")
 [ -f "$lib/libtransfer_engine.a" ] || fail "no libtransfer_engine.a in $lib"
 [ -f "$root/include/te.h" ] || fail "te.h was not installed"
 [ -f "$root/include/te_counter.h" ] || fail "te_counter.h was not installed"
+[ -f "$root/include/te_lease.h" ] || fail "te_lease.h was not installed"
 [ -f "$root/include/te_paths.h" ] || fail "te_paths.h was not installed"
 [ -f "$root/include/te_stream.h" ] || fail "te_stream.h was not installed"
 [ -f "$root/include/transfer_engine_c.h" ] || fail "transfer_engine_c.h was not installed"

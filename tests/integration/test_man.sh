@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # te-test: parallel timeout=1200
-# Every function of te.h, te_counter.h, te_paths.h and transfer_engine_c.h has a man page that tells its prototype as the header
+# Every function of te.h, te_counter.h, te_lease.h, te_paths.h and transfer_engine_c.h has a man page that tells its prototype as the header
 # does, which threads may call it and how long things live; every option is in transfer_engine(5). Every page renders by
 # itself, by each program that shows pages, without a warning and under its own name, and every page about the library
 # that one refers to is there. What the pages of tools say of flags is for make lint.
@@ -26,7 +26,7 @@ functions_of() {
     fi
     echo "$found"
 }
-functions=$(functions_of te.h 40; functions_of te_counter.h 9; functions_of te_paths.h 1; functions_of transfer_engine_c.h 27)
+functions=$(functions_of te.h 40; functions_of te_counter.h 9; functions_of te_lease.h 2; functions_of te_paths.h 1; functions_of transfer_engine_c.h 27)
 for f in $functions; do
     [ -f "man3/$f.3" ] || fail "man/man3/$f.3 is missing"
 done
@@ -66,7 +66,7 @@ done
 
 # The prototypes, one a line, are those of the headers but for blanks.
 blanks() { sed -E 's/[[:space:]]+/ /g; s/ ?([(),*]) ?/\1/g; s/ ?; *$/;/' | sort -u; }
-for header in te.h te_counter.h te_paths.h transfer_engine_c.h; do
+for header in te.h te_counter.h te_lease.h te_paths.h transfer_engine_c.h; do
     grep -v '^ *#' "$src/include/$header" | tr '\n' ' ' | grep -oE '(TE_API|static inline) [^;(]*[ *]\w+\([^;{]*'
 done | sed -E 's/^(TE_API|static inline) //; s/$/;/' | blanks >"$dir/declared"
 for page in man3/*.3; do

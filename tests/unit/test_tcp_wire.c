@@ -401,11 +401,11 @@ TEST(options_are_found_and_written)
     assert_null(tei_tcp_option_find(list, 0, 1, &len));
     assert_true(tei_tcp_options_read(list, n, 0, &unknown));
     assert_int_equal(unknown, 1);
-    assert_true(tei_tcp_options_read(list, n, 1, &unknown));
+    assert_true(tei_tcp_options_read(list, n, TCP_KNOWN(1), &unknown));
     assert_int_equal(unknown, 0);
     list[2] = 100; /* longer than the list */
     assert_null(tei_tcp_option_find(list, n, 1, &len));
-    assert_false(tei_tcp_options_read(list, n, 1, &unknown));
+    assert_false(tei_tcp_options_read(list, n, TCP_KNOWN(1), &unknown));
 }
 
 int main(void)

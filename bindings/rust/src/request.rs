@@ -186,6 +186,7 @@ impl<'s> SubmitOptions<'s> {
             paths: std::ptr::null(),
             after: std::ptr::null(),
             then: std::ptr::null(),
+            lease: std::ptr::null(),
         };
         let paths = self.paths.as_ref().map(RawPaths::of).transpose()?;
         if let Some(paths) = &paths {

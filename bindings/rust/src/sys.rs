@@ -135,6 +135,12 @@ pub struct te_submit_opts {
     pub paths: *const te_paths,
     pub after: *const te_stream,
     pub then: *const te_stream,
+    pub lease: *const te_lease_key,
+}
+
+#[repr(C)]
+pub struct te_lease_key {
+    pub bytes: [u8; 24],
 }
 
 #[repr(C)]

@@ -19,6 +19,7 @@
  */
 #include "transport/tcp/tcp_nics.h"
 #include "transport/tcp/tcp_device.h"
+#include "transport/tcp/tcp_lease.h"
 #include "transport/tcp/tcp_stream.h"
 #include "transport/tcp/tcp_warm.h"
 
@@ -378,6 +379,17 @@ static int tcp_region_del(struct tei_transport *base, struct tei_region *r)
     return 0;
 }
 
+static void tcp_lease_del(struct tei_transport *base, const struct tei_lease *l)
+{
+    struct tcp *t = tei_tcp_of(base);
+
+    for (unsigned i = 0; i < t->n_workers; i++) {
+        tei_tcp_worker_enter(&t->workers[i]);
+        tei_tcp_sessions_revoke(&t->workers[i], l);
+        tei_tcp_worker_leave(&t->workers[i]);
+    }
+}
+
 /* ----------------------------------------------------------------------------------------- work */
 
 static struct tcp_peer *peer_of(const struct tcp_work *w)
@@ -409,6 +421,10 @@ static void tcp_post(struct tei_transport *base, struct tei_list *work)
         struct tcp_peer *p = peer_of(tei_tcp_work_of(tei_list_first(work)));
         size_t n = take_group(work, &group);
 
+        if (!tei_tcp_lease_is_heeded(p))
+            n -= tei_tcp_lease_refuse(t, &group);
+        if (n == 0)
+            continue;
         pthread_mutex_lock(&t->live_lock);
         t->live += n;
         pthread_mutex_unlock(&t->live_lock);
@@ -601,7 +617,7 @@ extern const struct tei_transport_ops tei_tcp_ops; /* named by transports.def */
 const struct tei_transport_ops tei_tcp_ops = {
     .name = "tcp",
     .abi = TEI_TRANSPORT_ABI,
-    .caps = TEI_CAP_REMOTE | TEI_CAP_LIVES,
+    .caps = TEI_CAP_REMOTE | TEI_CAP_LIVES | TEI_CAP_LEASES,
     .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST),
     .target_kinds = TEI_MEM_ANY,
     .size = sizeof(struct tcp),
@@ -622,6 +638,7 @@ const struct tei_transport_ops tei_tcp_ops = {
     .drive = tei_tcp_drive,
     .cancel = tcp_cancel,
     .region_del = tcp_region_del,
+    .lease_del = tcp_lease_del,
     .peer_gone = tcp_peer_gone,
     .warm = tei_tcp_warm,
     .stats = tcp_stats,

@@ -25,6 +25,7 @@
  */
 #include "transport/tcp/tcp_auth.h"
 #include "transport/tcp/tcp_device.h"
+#include "transport/tcp/tcp_lease.h"
 #include "transport/tcp/tcp_trace.h"
 #include "base/probe.h"
 
@@ -59,10 +60,13 @@ struct tcp_channel {
     struct tcp_range ranges[TCP_FRAME_BLOCKS];
     /* One for each block; NULL: in the same as the one before. All NULL between two frames. */
     struct tei_region *held[TCP_FRAME_BLOCKS];
-    enum tcp_verdict refused; /* why; TCP_OK: it is not */
-    uint32_t refused_index;   /* the block, or the kind of the option */
-    bool on_device;           /* of the blocks, one at least is */
-    bool traced;              /* it has a trace context */
+    enum tcp_key shows; /* whether it shows a key of a lease */
+    te_lease_key key;
+    const struct tei_lease *lease; /* that key's, held as long as these; its region is held[0] */
+    enum tcp_verdict refused;      /* why; TCP_OK: it is not */
+    uint32_t refused_index;        /* the block, or the kind of the option */
+    bool on_device;                /* of the blocks, one at least is */
+    bool traced;                   /* it has a trace context */
     struct tei_traceparent trace;
     int64_t begun_ns; /* its header was there */
     unsigned block;   /* the payload is moved up to here */
@@ -103,6 +107,14 @@ static void release(struct tcp_session *s)
             h->region_release(h, c->held[i]);
         c->held[i] = NULL;
     }
+    if (c->lease)
+        h->lease_release(h, c->lease);
+    c->lease = NULL;
+}
+
+const struct tei_lease *tei_tcp_channel_lease(const struct tcp_session *s)
+{
+    return s->channel ? s->channel->lease : NULL;
 }
 
 void tei_tcp_channel_close(struct tcp_session *s)
@@ -226,8 +238,7 @@ struct tei_region *tei_tcp_channel_region(const struct tcp_session *s)
     return c->held[i];
 }
 
-/* Holds all or nothing. */
-static void hold_all(struct tcp_session *s, unsigned access)
+static enum tcp_verdict hold_blocks(struct tcp_session *s, unsigned access)
 {
     struct tcp_channel *c = s->channel;
     struct tei_region *last = NULL;
@@ -237,11 +248,42 @@ static void hold_all(struct tcp_session *s, unsigned access)
         if (!hold_block(s, i, access, &last))
             break;
     if (i == c->head.count)
-        return;
-    c->refused = TCP_REFUSED;
-    c->on_device = false;
+        return TCP_OK;
     c->refused_index = i;
     memset(&c->held[i], 0, (c->head.count - i) * sizeof c->held[0]);
+    return TCP_REFUSED;
+}
+
+/* By the key that the frame shows, whatever its memory lets others do. */
+static enum tcp_verdict hold_lease(struct tcp_session *s, unsigned access)
+{
+    struct tei_host *h = s->worker->t->base.host;
+    struct tcp_channel *c = s->channel;
+    int rc = h->lease_hold(h, &c->key, &c->lease);
+
+    if (rc)
+        return rc == TE_ERR_TIMEOUT ? TCP_LEASE_LATE : TCP_NO_LEASE;
+    c->held[0] = c->lease->region;
+    c->on_device = c->lease->region->kind != TEI_MEM_HOST;
+    for (unsigned i = 0; i < c->head.count; i++)
+        if (!tei_tcp_lease_allows(c->lease, &c->ranges[i], access)) {
+            c->refused_index = i;
+            return TCP_OUT_OF_LEASE;
+        }
+    return TCP_OK;
+}
+
+/* Holds all or nothing. */
+static void hold_all(struct tcp_session *s, unsigned access)
+{
+    struct tcp_channel *c = s->channel;
+
+    c->refused = c->shows ? hold_lease(s, access) : hold_blocks(s, access);
+    if (!c->refused)
+        return;
+    if (c->shows)
+        tei_tcp_lease_tell(s, c->refused);
+    c->on_device = false;
     release(s);
 }
 
@@ -270,7 +312,7 @@ static bool read_blocks(struct tcp_channel *c, const uint8_t *bytes)
            c->head.length == (c->head.type == TCP_FRAME_WRITE ? c->payload : 0);
 }
 
-/* Options of `n` bytes, of which one kind at most is known; false if they cannot be any. */
+/* Options of `n` bytes, of which `known` are known (TCP_KNOWN()); false if they cannot be any. */
 static bool read_options(struct tcp_channel *c, const uint8_t *list, size_t n, unsigned known)
 {
     c->refused_index = 0;
@@ -381,9 +423,13 @@ static enum tcp_step begin(struct tcp_session *s, size_t len)
     s->since_ns = tei_now_ns();
     if ((c->crc && !tei_tcp_frame_intact(bytes, len)) || !read_blocks(c, bytes) ||
         !read_options(c, bytes + len - options, options,
-                      stranger ? TCP_OPTION_AUTH : TCP_OPTION_TRACE))
+                      stranger ? TCP_KNOWN(TCP_OPTION_AUTH)
+                               : TCP_KNOWN(TCP_OPTION_TRACE) | TCP_KNOWN(TCP_OPTION_LEASE)))
         return STEP_CLOSE;
     c->traced = options > 0 && tei_tcp_trace_take(bytes + len - options, options, &c->trace);
+    c->shows = tei_tcp_lease_take(bytes + len - options, options, &c->key);
+    if (c->shows == KEY_MALFORMED)
+        return STEP_CLOSE;
     c->in_at += len;
     if (stranger)
         return begin_prove(s, bytes);
@@ -417,7 +463,8 @@ static enum tcp_step greet(struct tcp_session *s)
     const uint8_t *greeting = c->in + c->in_at;
     bool stranger = tei_tcp_auth_is_stranger(s);
 
-    if (!read_options(c, greeting + TCP_HELLO_LEN, h->options, stranger ? TCP_OPTION_AUTH : 0))
+    if (!read_options(c, greeting + TCP_HELLO_LEN, h->options,
+                      stranger ? TCP_KNOWN(TCP_OPTION_AUTH) : 0))
         return STEP_CLOSE;
     s->since_ns = tei_now_ns();
     c->in_at += TCP_HELLO_LEN + h->options;

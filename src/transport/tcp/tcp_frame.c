@@ -26,6 +26,7 @@
  * Everything here wants the peer's lock; what has a lane in its arguments, the worker's too.
  */
 #include "transport/tcp/tcp_auth.h"
+#include "transport/tcp/tcp_lease.h"
 #include "transport/tcp/tcp_trace.h"
 
 #include <string.h>
@@ -78,16 +79,30 @@ static const struct tei_traceparent *trace_of(const struct tcp_frame *f)
     return is_data(f) ? f->blocks[0].work->entry.base.trace : NULL;
 }
 
+/* Likewise. */
+static const te_lease_key *key_of(const struct tcp_frame *f)
+{
+    return is_data(f) ? f->blocks[0].work->entry.base.key : NULL;
+}
+
+/* Writes what a request has beside its blocks; returns its length. */
+static size_t put_options(const struct tcp_frame *f, uint8_t *to)
+{
+    const struct tei_traceparent *trace = trace_of(f);
+    size_t n = trace ? tei_tcp_trace_put(to, trace) : 0;
+
+    return key_of(f) ? n + tei_tcp_lease_put(to + n, key_of(f)) : n;
+}
+
 /* Writes the bytes of a frame for the connection that it is to go out on. */
 static void seal(struct tcp_frame *f, struct tcp_lane *l)
 {
-    const struct tei_traceparent *trace = trace_of(f);
     struct tcp_stream *s = l->stream;
     struct tcp_frame_head h = {.type = f->type, .count = f->n, .id = ++s->next_id};
     size_t blocks = (size_t)f->n * TCP_BLOCK_LEN;
 
-    if (trace && l->bundle->peer->framing > TCP_NATIVE_FIRST)
-        h.options = tei_tcp_trace_put(f->head + TCP_FRAME_LEN + blocks, trace);
+    if (l->bundle->peer->framing > TCP_NATIVE_FIRST)
+        h.options = put_options(f, f->head + TCP_FRAME_LEN + blocks);
     h.length = f->type == TCP_FRAME_WRITE ? f->payload : 0;
     f->id = h.id;
     f->sent = 0;
@@ -113,7 +128,8 @@ static bool add_piece(struct tcp_frame *f, struct tcp_peer *p, struct tcp_work *
     struct tei_part part;
 
     if (f->n && (f->type != type || f->payload + len > max + max / 4 ||
-                 !tei_traceparent_same(trace_of(f), work->entry.base.trace)))
+                 !tei_traceparent_same(trace_of(f), work->entry.base.trace) ||
+                 !tei_tcp_lease_same(key_of(f), work->entry.base.key)))
         return false;
     f->type = type;
     tei_tcp_queue_take(p, len, now, &part);
@@ -517,12 +533,21 @@ static void prune(struct tcp_peer *p, struct tcp_worker *w, struct tcp_frame *f)
     tei_tcp_reap(p, w);
 }
 
-void tei_tcp_frame_refused(struct tcp_lane *l, struct tcp_frame *f, unsigned index)
+static bool is_of_one_block(const struct tcp_frame_head *answer)
+{
+    return answer->verdict == TCP_REFUSED || answer->verdict == TCP_OUT_OF_LEASE;
+}
+
+void tei_tcp_frame_refused(struct tcp_lane *l, struct tcp_frame *f,
+                           const struct tcp_frame_head *answer)
 {
     static const struct tcp_fault stale = {TE_ERR_STALE, 0, "the target refused the address range"};
+    const struct tcp_fault *lease = tei_tcp_lease_fault(answer);
 
     f->sent = 0; /* to no effect */
-    end_block(l->bundle->peer, f, index, &stale);
+    for (unsigned i = 0; i < f->n; i++)
+        if (i == answer->index || !is_of_one_block(answer))
+            end_block(l->bundle->peer, f, i, lease ? lease : &stale);
     prune(l->bundle->peer, l->bundle->worker, f); /* the others of that work */
     to_again(l->bundle->peer, f);
 }

@@ -44,7 +44,7 @@ struct tcp_frame {
     unsigned noted;          /* blocks of that owner that tcp_drive.c knows of */
     unsigned left;           /* lane.path + 1 of the lane that broke with it; 0: none did */
     struct tcp_block blocks[TCP_FRAME_BLOCKS];
-    uint8_t head[TCP_FRAME_HEAD_MAX + TCP_TRACE_OPTIONS];
+    uint8_t head[TCP_FRAME_HEAD_MAX + TCP_TRACE_OPTIONS + TCP_LEASE_OPTIONS];
 };
 
 /* NULL of NULL. */
@@ -61,8 +61,9 @@ struct tcp_frame *tei_tcp_frame_prove(struct tcp_lane *l);
 void tei_tcp_frame_free(struct tcp *t, struct tcp_frame *f);
 /* All of it was applied; frees it. */
 void tei_tcp_frame_done(struct tcp_lane *l, struct tcp_frame *f);
-/* The target refused one block and applied none; the others go out again. */
-void tei_tcp_frame_refused(struct tcp_lane *l, struct tcp_frame *f, unsigned index);
+/* The target refused one block, or all, and applied none; the others go out again. */
+void tei_tcp_frame_refused(struct tcp_lane *l, struct tcp_frame *f,
+                           const struct tcp_frame_head *answer);
 /* Ends the pieces of works that have failed, but for patient ones; it stays under way. */
 void tei_tcp_frame_take_out(struct tcp_peer *p, struct tcp_worker *w, struct tcp_frame *f);
 /* Nothing of the frame may come late any more. */

@@ -809,6 +809,15 @@ void tei_tcp_sessions_close(struct tcp_worker *w, const struct tei_region *r)
             end_unblamed(session_of(n));
 }
 
+void tei_tcp_sessions_revoke(struct tcp_worker *w, const struct tei_lease *l)
+{
+    struct tei_link *n, *tmp;
+
+    TEI_LIST_EACH(&w->serving, n, tmp)
+        if (tei_tcp_channel_lease(session_of(n)) == l)
+            end_unblamed(session_of(n));
+}
+
 void tei_tcp_sessions_drop(struct tcp_worker *w, uint64_t client, uint64_t connection)
 {
     struct tei_list *lists[] = {&w->serving, &w->idle};

@@ -76,6 +76,8 @@ enum tcp_step tei_tcp_channel_step(struct tcp_session *s);
 /* The region that the payload is in by now; NULL: in none. */
 struct tei_region *tei_tcp_channel_region(const struct tcp_session *s);
 bool tei_tcp_channel_holds(const struct tcp_session *s, const struct tei_region *r);
+/* The lease that its request is being served by; NULL: by none. */
+const struct tei_lease *tei_tcp_channel_lease(const struct tcp_session *s);
 /* Whether it is that connection of that client. */
 bool tei_tcp_channel_is(const struct tcp_session *s, uint64_t client, uint64_t connection);
 /* The connection that it asked to be dropped is gone. */
@@ -111,6 +113,8 @@ void tei_tcp_unlisten(struct tcp *t);
 void tei_tcp_session_open(struct tcp_worker *w, int fd);
 /* Closes those inside region `r`, NULL: all. Worker's lock held. */
 void tei_tcp_sessions_close(struct tcp_worker *w, const struct tei_region *r);
+/* Closes those that serve a request by that lease. Worker's lock held. */
+void tei_tcp_sessions_revoke(struct tcp_worker *w, const struct tei_lease *l);
 /* Ends it, at whatever point it is. Worker's lock held. */
 void tei_tcp_session_close(struct tcp_session *s);
 

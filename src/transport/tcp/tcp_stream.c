@@ -15,6 +15,7 @@
  * it has was handed to the kernel, so that what the socket cannot take yet is left to other lanes.
  */
 #include "transport/tcp/tcp_auth.h"
+#include "transport/tcp/tcp_lease.h"
 #include "transport/tcp/tcp_warm.h"
 
 #include "base/err.h"
@@ -420,7 +421,7 @@ static bool is_answer(const struct tcp_stream *s, const struct tcp_frame *f,
         return false;
     if (h->length != (is_read(f) ? f->payload : 0))
         return false;
-    if (h->verdict == TCP_REFUSED && h->index >= f->n)
+    if ((h->verdict == TCP_REFUSED || h->verdict == TCP_OUT_OF_LEASE) && h->index >= f->n)
         return false;
     return f->type == TCP_FRAME_WRITE && h->verdict == TCP_OK ? tei_tcp_frames_acked(s, h->id)
                                                               : h->id == f->id;
@@ -478,8 +479,8 @@ static void answered(struct tcp_lane *l, struct tcp_frame *f, const struct tcp_f
     }
     tei_tcp_window_learn(l, f, now);
     land(l, f);
-    if (h->verdict == TCP_REFUSED) {
-        tei_tcp_frame_refused(l, f, h->index);
+    if (h->verdict != TCP_OK) {
+        tei_tcp_frame_refused(l, f, h);
     } else if (is_read(f)) {
         tei_tcp_frame_done(l, f);
     } else {
@@ -492,14 +493,17 @@ static void answered(struct tcp_lane *l, struct tcp_frame *f, const struct tcp_f
 static enum tcp_reply verdict_of(const struct tcp_stream *s, const struct tcp_frame *f,
                                  const struct tcp_frame_head *h)
 {
+    bool is_data = is_read(f) || f->type == TCP_FRAME_WRITE;
+
+    if (is_data && (h->verdict == TCP_REFUSED || tei_tcp_lease_fault(h)))
+        return REPLY_NONE;
     if (h->verdict == TCP_STRANGER || h->verdict == TCP_UNKNOWN || h->verdict == TCP_UNPROVED)
         return f->type != TCP_FRAME_HELLO   ? REPLY_WRONG
                : h->verdict == TCP_STRANGER ? REPLY_STRANGER
                                             : tei_tcp_auth_verdict(h);
     if (h->verdict == TCP_CORRUPT)
         return REPLY_CORRUPT;
-    if (h->verdict != TCP_OK &&
-        (h->verdict != TCP_REFUSED || f->type == TCP_FRAME_HELLO || f->type == TCP_FRAME_DROP))
+    if (h->verdict != TCP_OK)
         return REPLY_WRONG;
     return s->crc && is_read(f) && tei_tcp_trailer_decode(s->trailer) != s->crc_in ? REPLY_CORRUPT
                                                                                    : REPLY_NONE;
@@ -511,8 +515,8 @@ static enum tcp_reply check_options(const struct tcp_lane *l, const struct tcp_f
     uint32_t unknown;
 
     if ((l->stream->crc && !tei_tcp_frame_intact(f->head, TCP_FRAME_LEN + n)) ||
-        !tei_tcp_options_read(f->head + TCP_FRAME_LEN, n, l->stream->proof ? TCP_OPTION_AUTH : 0,
-                              &unknown))
+        !tei_tcp_options_read(f->head + TCP_FRAME_LEN, n,
+                              l->stream->proof ? TCP_KNOWN(TCP_OPTION_AUTH) : 0, &unknown))
         return REPLY_FOREIGN;
     return unknown ? REPLY_DEMANDING : REPLY_NONE;
 }

@@ -186,6 +186,11 @@ static size_t read_option(const uint8_t *list, size_t n, unsigned *kind, size_t 
     return (*kind & ~TCP_OPTION_MUST) == 0 || len > n ? 0 : len;
 }
 
+static bool is_known(unsigned known, unsigned kind)
+{
+    return kind < 32 && (known & TCP_KNOWN(kind));
+}
+
 bool tei_tcp_options_read(const uint8_t *list, size_t n, unsigned known, uint32_t *unknown)
 {
     size_t len, value;
@@ -196,7 +201,7 @@ bool tei_tcp_options_read(const uint8_t *list, size_t n, unsigned known, uint32_
         len = read_option(list + at, n - at, &kind, &value);
         if (len == 0)
             return false;
-        if (*unknown == 0 && (kind & TCP_OPTION_MUST) && (kind & ~TCP_OPTION_MUST) != known)
+        if (*unknown == 0 && (kind & TCP_OPTION_MUST) && !is_known(known, kind & ~TCP_OPTION_MUST))
             *unknown = kind & ~TCP_OPTION_MUST;
     }
     return true;

@@ -81,9 +81,12 @@ bool tei_tcp_status_decode(const uint8_t in[TCP_STATUS_LEN], uint32_t *code);
 
 #define TCP_OPTION_AUTH    0x0001u /* the proof of TE_AUTH: tcp_auth.c */
 #define TCP_OPTION_TRACE   0x0002u /* of a request, a trace context: tcp_trace.c */
+#define TCP_OPTION_LEASE   0x0003u /* of a request, the key of a lease: tcp_lease.c */
 #define TCP_ANSWER_OPTIONS 72      /* bytes of it in the answer to a greeting, and in a PROVE */
 #define TCP_PROVE_OPTIONS  40
 #define TCP_TRACE_OPTIONS  32 /* bytes of it in a request */
+#define TCP_LEASE_OPTIONS  32
+#define TCP_KNOWN(kind)    (1u << (kind))
 
 /* As the size of a version 1 or 2 header this would end beyond the address space. */
 #define TCP_HELLO_MAGIC UINT64_C(0xff564954414e4554) /* "TENATIV" and a byte 0xff */
@@ -110,6 +113,9 @@ enum tcp_verdict {
     TCP_CORRUPT = 4,  /* the payload's checksum is wrong */
     TCP_UNPROVED =
         5, /* the greeting has no proof that is good here; `index`: enum tei_auth_cause */
+    TCP_NO_LEASE = 6,     /* the key of a request is that of no lease, or of one that was revoked */
+    TCP_LEASE_LATE = 7,   /* of one whose time is over */
+    TCP_OUT_OF_LEASE = 8, /* block number `index` is not in it, or not open to this access by it */
 };
 
 struct tcp_hello_wire {
@@ -179,8 +185,8 @@ void tei_tcp_range_encode(const struct tcp_range *r, uint8_t out[TCP_BLOCK_LEN])
 void tei_tcp_range_decode(const uint8_t in[TCP_BLOCK_LEN], struct tcp_range *out);
 
 /*
- * Whether these bytes, a multiple of TCP_OPTION_UNIT, are a list of options. `known` is the kind that is known
- * here, 0: none is. *unknown: the kind of the first other one that must be known, 0: all may be passed over.
+ * Whether these bytes, a multiple of TCP_OPTION_UNIT, are a list of options. `known`: TCP_KNOWN() of the kinds that are
+ * known here. *unknown: the kind of the first other one that must be known, 0: all may be passed over.
  */
 bool tei_tcp_options_read(const uint8_t *list, size_t n, unsigned known, uint32_t *unknown);
 /* The value of the first option of that kind in such a list, *len bytes; NULL: there is none. */

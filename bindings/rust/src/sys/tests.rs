@@ -111,7 +111,8 @@ fn layouts_and_constants_are_those_of_the_header() {
         "struct " te_path { size, transport, nic, changes, staged }
         "struct " te_warmed { transport, error, ready, opening, failed, time_ns, reserved }
         "struct " te_warm { size, n, time_ns, by }
-        "" te_submit_opts { size, deadline_ms, notify_name, notify_msg, notify_target, traceparent, paths, after, then }
+        "" te_submit_opts { size, deadline_ms, notify_name, notify_msg, notify_target, traceparent, paths, after, then, lease }
+        "" te_lease_key { bytes }
         "" te_stream { size, location, stream, fd }
         "" te_paths { size, require, prefer, forbid }
         "" te_page_side { base, pages, stride, part_stride, layer_stride, index }
