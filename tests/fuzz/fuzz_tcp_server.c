@@ -4,7 +4,7 @@
  * are sent at a time, the rest is sent. There is one worker without a thread, whose loop is turned
  * here, one instance whose id the corpus knows, and one region at an address that it knows. Whatever
  * came, once the client is gone the session is, nothing is held, no job is left, and no byte outside
- * the region has changed.
+ * the half of the region that is open and the quarter that there is a lease of has changed.
  */
 #include "transport/tcp/tcp_session.h"
 
@@ -17,6 +17,7 @@
 
 #define MEMORY    ((char *)(uintptr_t)0x7eb000000000) /* mapped: REGION and as much after it */
 #define REGION    ((size_t)64 << 10)
+#define OPEN      (REGION / 2) /* of it, to everybody */
 #define INPUT_MAX ((size_t)64 << 10)
 #define ID        UINT64_C(0x2b2a292827262521) /* "!%&'()*+" */
 
@@ -33,7 +34,7 @@ static int hold(struct tei_host *h, uint64_t addr, uint64_t length, unsigned acc
 {
     (void)h;
     (void)access;
-    if (addr < region.addr || length > REGION || addr - region.addr > REGION - length)
+    if (addr < region.addr || length > OPEN || addr - region.addr > OPEN - length)
         return TE_ERR_NOT_REGISTERED;
     atomic_fetch_add(&region.remote_users, 1);
     *out = &region;
@@ -47,8 +48,36 @@ static void release(struct tei_host *h, struct tei_region *r)
     atomic_fetch_sub(&r->remote_users, 1);
 }
 
-static struct tei_host host = {
-    .conf = &conf, .jobs = &jobs, .region_hold = hold, .region_release = release};
+/* Of the quarter after that, for WRITE; its key is of 24 bytes '0'. */
+static struct tei_lease lease = {
+    .length = REGION / 4, .access = TE_REMOTE_WRITE, .region = &region};
+static unsigned lease_holds;
+
+static int hold_lease(struct tei_host *h, const te_lease_key *key, const struct tei_lease **out)
+{
+    (void)h;
+    for (size_t i = 0; i < sizeof(key->bytes); i++)
+        if (key->bytes[i] != '0')
+            return key->bytes[i] == '1' ? TE_ERR_TIMEOUT : TE_ERR_NOT_FOUND;
+    atomic_fetch_add(&region.remote_users, 1);
+    lease_holds++;
+    *out = &lease;
+    return 0;
+}
+
+static void release_lease(struct tei_host *h, const struct tei_lease *l)
+{
+    (void)h;
+    assert(l == &lease && lease_holds > 0);
+    lease_holds--;
+}
+
+static struct tei_host host = {.conf = &conf,
+                               .jobs = &jobs,
+                               .region_hold = hold,
+                               .region_release = release,
+                               .lease_hold = hold_lease,
+                               .lease_release = release_lease};
 
 static void set_up(void)
 {
@@ -58,6 +87,7 @@ static void set_up(void)
     if (p != MEMORY || tei_conf_load(NULL, &conf) || tei_tcp_worker_init(&worker, &tcp, 0))
         abort();
     region.addr = (uintptr_t)MEMORY;
+    lease.addr = region.addr + OPEN;
     tcp.base.host = &host;
     tcp.conf = &conf;
     tcp.workers = &worker;
@@ -113,8 +143,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tei_jobs_stop(&jobs);
     tei_jobs_fini(&jobs);
     close(ends[0]);
-    assert(atomic_load(&region.remote_users) == 0);
-    for (size_t i = 0; i < REGION; i += 61)
-        assert(MEMORY[REGION + i] == 0);
+    assert(atomic_load(&region.remote_users) == 0 && lease_holds == 0);
+    for (size_t i = OPEN + REGION / 4; i < 2 * REGION; i += 61)
+        assert(MEMORY[i] == 0);
     return 0;
 }

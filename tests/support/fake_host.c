@@ -86,6 +86,33 @@ static void region_release(struct tei_host *base, struct tei_region *r)
         DIE("a region was released that nobody held");
 }
 
+static int lease_hold(struct tei_host *base, const te_lease_key *key, const struct tei_lease **out)
+{
+    struct fake_host *h = host_of(base);
+    int rc = TE_ERR_NOT_FOUND;
+
+    pthread_mutex_lock(&h->lock);
+    if (h->lease.region && memcmp(key, &h->lease_key, sizeof *key) == 0)
+        rc = h->lease_error;
+    if (!rc) {
+        atomic_fetch_add(&h->lease.region->remote_users, 1);
+        h->lease_holds++;
+        *out = &h->lease;
+    }
+    pthread_mutex_unlock(&h->lock);
+    return rc;
+}
+
+static void lease_release(struct tei_host *base, const struct tei_lease *l)
+{
+    struct fake_host *h = host_of(base);
+
+    pthread_mutex_lock(&h->lock);
+    if (l != &h->lease || h->lease_holds-- == 0)
+        DIE("a lease was released that nobody held");
+    pthread_mutex_unlock(&h->lock);
+}
+
 /* Every NIC under sysfs, which is what discovery finds on a host with one NUMA node. */
 static int find_nics(const struct fake_host *h, struct tei_topology *out)
 {
@@ -188,6 +215,8 @@ void fake_host_init(struct fake_host *h)
                                 .nic = nic_number,
                                 .region_hold = region_hold,
                                 .region_release = region_release,
+                                .lease_hold = lease_hold,
+                                .lease_release = lease_release,
                                 .topology = topology,
                                 .changed = changed,
                                 .connect = ask,
@@ -252,6 +281,35 @@ struct tei_region *fake_region_add(struct fake_host *h, struct tei_transport *t,
     h->regions[i] = r;
     pthread_mutex_unlock(&h->lock);
     return r;
+}
+
+te_lease_key fake_lease(struct fake_host *h, struct tei_region *r, const void *addr, size_t length,
+                        unsigned access)
+{
+    static _Atomic unsigned n;
+    te_lease_key key;
+
+    memset(&key, 0xa5, sizeof key);
+    key.bytes[0] = (uint8_t)atomic_fetch_add(&n, 1);
+    pthread_mutex_lock(&h->lock);
+    if (h->lease_holds)
+        DIE("the lease is held");
+    h->lease = (struct tei_lease){(uintptr_t)addr, length, access, r};
+    h->lease_key = key;
+    h->lease_error = 0;
+    pthread_mutex_unlock(&h->lock);
+    return key;
+}
+
+unsigned fake_lease_over(struct fake_host *h, int error)
+{
+    unsigned holds;
+
+    pthread_mutex_lock(&h->lock);
+    h->lease_error = error;
+    holds = h->lease_holds;
+    pthread_mutex_unlock(&h->lock);
+    return holds;
 }
 
 /* Again where a peer is inside, which may be one that gets no processor. */

@@ -40,7 +40,12 @@ struct fake_host {
     /* what topology() gives: JSON; NULL: all NICs under conf.sysfs_path, for "cpu:0" */
     const char *topology;
     _Atomic size_t n_changed; /* calls of changed() */
-    bool deaf;                /* under lock: connection messages are kept, and not answered */
+    /* The one lease there is, and its key; `lease_error`: what lease_hold() gives instead. Under lock. */
+    struct tei_lease lease;
+    te_lease_key lease_key;
+    int lease_error;
+    unsigned lease_holds;
+    bool deaf; /* under lock: connection messages are kept, and not answered */
     struct tei_rpc_call *kept[FAKE_KEPT_MAX];
     size_t n_kept;
     _Atomic size_t n_handshakes; /* messages that came */
@@ -70,6 +75,12 @@ struct tei_region *fake_region_add(struct fake_host *h, struct tei_transport *t,
                                    size_t length, unsigned access);
 /* Out of the map, then out of the transport; then nobody may hold it any more. Frees it. */
 void fake_region_del(struct fake_host *h, struct tei_transport *t, struct tei_region *r);
+
+/* The host's lease is of that range from now on, without an error; its key. No request may hold the one before. */
+te_lease_key fake_lease(struct fake_host *h, struct tei_region *r, const void *addr, size_t length,
+                        unsigned access);
+/* lease_hold() gives that error from now on; how many requests hold the lease. */
+unsigned fake_lease_over(struct fake_host *h, int error);
 
 /* One instance of a transport in its host. Opening one that fails ends the process. */
 struct tei_transport *fake_open(struct fake_host *h, const char *transport);

@@ -117,6 +117,8 @@ void conformance_idle_sleeps(const struct conformance *with);
 void conformance_warm(const struct conformance *with);
 void conformance_warm_ends(const struct conformance *with);
 void conformance_warm_together(const struct conformance *with);
+void conformance_leases(const struct conformance *with);
+void conformance_lease_ends(const struct conformance *with);
 
 void conformance_two_peers(const struct conformance *with);
 void conformance_other_process(const struct conformance *with);
@@ -148,7 +150,9 @@ void conformance_warm_frozen(const struct conformance *with);
     CONFORMANCE_CASE(fixture, idle_sleeps)          \
     CONFORMANCE_CASE(fixture, warm)                 \
     CONFORMANCE_CASE(fixture, warm_ends)            \
-    CONFORMANCE_CASE(fixture, warm_together)
+    CONFORMANCE_CASE(fixture, warm_together)        \
+    CONFORMANCE_CASE(fixture, leases)               \
+    CONFORMANCE_CASE(fixture, lease_ends)
 
 /* Where the initiator moves the bytes, so that a peer which is frozen holds up nothing. */
 #define CONFORMANCE_ONE_SIDED(fixture)        \
@@ -173,7 +177,7 @@ void conformance_warm_frozen(const struct conformance *with);
         cmocka_unit_test(more_work_than_lanes), cmocka_unit_test(post_after_close),            \
         cmocka_unit_test(close_in_flight), cmocka_unit_test(leaves_nothing),                   \
         cmocka_unit_test(idle_sleeps), cmocka_unit_test(warm), cmocka_unit_test(warm_ends),    \
-        cmocka_unit_test(warm_together)
+        cmocka_unit_test(warm_together), cmocka_unit_test(leases), cmocka_unit_test(lease_ends)
 
 #define CONFORMANCE_ONE_SIDED_TESTS                                                             \
     CONFORMANCE_COMMON_TESTS, cmocka_unit_test(two_peers), cmocka_unit_test(other_process),     \

@@ -386,6 +386,20 @@ static void release(struct tei_host *h, struct tei_region *r)
     outer->region_release(outer, r);
 }
 
+static int hold_lease(struct tei_host *h, const te_lease_key *key, const struct tei_lease **out)
+{
+    struct tei_host *outer = tei_container_of(h, struct fault, host)->base.host;
+
+    return outer->lease_hold(outer, key, out);
+}
+
+static void release_lease(struct tei_host *h, const struct tei_lease *l)
+{
+    struct tei_host *outer = tei_container_of(h, struct fault, host)->base.host;
+
+    outer->lease_release(outer, l);
+}
+
 static int fault_open(struct tei_transport *t)
 {
     struct fault *f = fault_of(t);
@@ -401,6 +415,8 @@ static int fault_open(struct tei_transport *t)
     f->host.work_done = inner_done;
     f->host.region_hold = hold;
     f->host.region_release = release;
+    f->host.lease_hold = hold_lease;
+    f->host.lease_release = release_lease;
     rc = tei_transport_open(&tei_tcp_ops, &f->host, t->index, &f->inner);
     if (rc)
         return rc;
