@@ -317,7 +317,7 @@ static void is_of_one_engine(void **state)
 
 /* ------------------------------------------------------------------------------- no later byte lands */
 
-enum { WRITES = 64, PIECE = 60000 };
+enum { WRITES = 61, PIECE = 60000 }; /* so that a frame could have some of both */
 
 /*
  * WRITEs are under way when the lease is revoked, and the memory belongs to something else at once. Beside them are

@@ -316,7 +316,7 @@ static void what_makes_no_sense_is_passed_over(void **state)
         {TCP_OPTION_TRACE, &no_trace, sizeof t},
         {TCP_OPTION_TRACE, &no_parent, sizeof t},
         {TCP_OPTION_TRACE | TCP_OPTION_MUST, &no_version, sizeof t},
-        {TCP_OPTION_TRACE + 1, &t, sizeof t},
+        {TCP_OPTION_LEASE + 1, &t, sizeof t},
     };
     struct pair *p = open_heard(&tcp);
     struct native c = native_greet(p->b, CLIENT, 1, false);
