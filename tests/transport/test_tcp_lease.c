@@ -28,9 +28,9 @@ static void expect_key(const struct got *g, const te_lease_key *key)
         return;
     }
     assert_int_equal(g->h.options, sizeof want);
-    assert_int_equal(
-        native_option(want, TCP_OPTION_LEASE | TCP_OPTION_MUST, key->bytes, sizeof key->bytes),
-        sizeof want);
+    assert_int_equal(native_option(want, TCP_OPTION_LEASE | TCP_OPTION_MUST, key->bytes,
+                                   sizeof key->bytes),
+                     sizeof want);
     assert_memory_equal(g->options, want, sizeof want);
 }
 
@@ -253,13 +253,13 @@ static void who_stands_still_is_ended(void **state)
         serve(&s);
         p = s.pair;
         pair_set(p, TARGET, 0, 'x', 4096 + s.inside.length);
-        tei_tcp_frame_encode(
-            &(struct tcp_frame_head){.type = reads ? TCP_FRAME_READ : TCP_FRAME_WRITE,
-                                     .count = 1,
-                                     .id = 1,
-                                     .length = reads ? 0 : s.inside.length,
-                                     .options = TCP_LEASE_OPTIONS},
-            bytes);
+        tei_tcp_frame_encode(&(struct tcp_frame_head){.type =
+                                                          reads ? TCP_FRAME_READ : TCP_FRAME_WRITE,
+                                                      .count = 1,
+                                                      .id = 1,
+                                                      .length = reads ? 0 : s.inside.length,
+                                                      .options = TCP_LEASE_OPTIONS},
+                             bytes);
         tei_tcp_range_encode(&s.inside, bytes + TCP_FRAME_LEN);
         native_option(bytes + TCP_FRAME_LEN + TCP_BLOCK_LEN, TCP_OPTION_LEASE | TCP_OPTION_MUST,
                       s.key.bytes, 24);

@@ -140,7 +140,7 @@ static struct life *begin_life(struct host *h)
 {
     struct life *l = sim_new(sizeof(*l));
 
-    h->takes_away = false; /* it may have been killed in that */
+    h->takes_away = 0; /* it may have been killed in that */
     l->engine = sim_make_engine(h, PORT, l);
     l->host = h->number;
     sim_ok(te_engine_name(l->engine, l->name, sizeof(l->name)), "te_engine_name");
@@ -150,6 +150,8 @@ static struct life *begin_life(struct host *h)
     register_parts(l);
     sim_register(l->engine, l->extra + EXTRA, TAIL, BOTH);
     sim_counts_begin(l);
+    if (sim_world.knobs.fabrics & CALLS_LEASES)
+        sim_leases_begin(l, find_memory(l, sim_leases_size()), sim_leases_size());
     return l;
 }
 
@@ -165,17 +167,30 @@ static void check_marked(const char *extra)
     sim_fail("memory was written after te_unregister() had returned: byte %zu", i);
 }
 
+unsigned sim_breaks_begin(struct host *h)
+{
+    unsigned closed = sim_net_closed(h->number);
+
+    if (h->takes_away++ == 0)
+        h->had_closed = closed;
+    return closed;
+}
+
+void sim_breaks_end(struct host *h, unsigned had_closed)
+{
+    h->takes_away--;
+    if (sim_net_closed(h->number) != had_closed)
+        h->broke_at = sim_now();
+}
+
 /* It ends the connections on which somebody is in the middle of it, with all else that is on them. */
 static void take_away(struct life *l)
 {
     struct host *h = &sim_world.hosts[l->host];
+    unsigned had_closed = sim_breaks_begin(h);
 
-    h->had_closed = sim_net_closed(l->host);
-    h->takes_away = true;
     sim_unregister(l->engine, l->extra);
-    h->takes_away = false;
-    if (sim_net_closed(l->host) != h->had_closed)
-        h->broke_at = sim_now();
+    sim_breaks_end(h, had_closed);
 }
 
 /* Memory of the host comes, and goes after `us` at most. */
@@ -255,7 +270,7 @@ void *sim_host_main(void *arg)
     struct host *h = arg;
     struct life *l = begin_life(h);
     bool counts = sim_world.knobs.fabrics & CALLS_COUNTERS;
-    pthread_t keeper, counter;
+    pthread_t keeper, counter, lessor;
 
     h->lives++;
     for (int i = 0; i < USERS; i++) {
@@ -269,6 +284,8 @@ void *sim_host_main(void *arg)
     pthread_create(&keeper, NULL, keeper_main, l);
     if (counts)
         pthread_create(&counter, NULL, sim_counts_main, l);
+    if (l->lent)
+        pthread_create(&lessor, NULL, sim_leases_main, l);
     for (int i = 0; i < USERS; i++) {
         struct user *u = &h->users[i];
 
@@ -282,11 +299,14 @@ void *sim_host_main(void *arg)
     pthread_join(keeper, NULL);
     if (counts)
         pthread_join(counter, NULL);
+    if (l->lent)
+        pthread_join(lessor, NULL);
     h->through = true;
     for (int i = 1; i <= sim_world.knobs.hosts; i++)
         while (!sim_world.hosts[i].through)
             usleep(10000);
     sim_counts_end(l);
+    sim_leases_end(l);
     end_under_way(&h->users[0], l->engine, sim_any_life());
     sim_gpus_end();
     h->life = NULL;

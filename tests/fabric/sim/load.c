@@ -126,7 +126,7 @@ struct sim_counts sim_load(const struct sim_knobs *k)
     sim_past_look();
     if (sim_is_past())
         sim_world.knobs.fabrics &= ~(FABRIC_GPUS | FABRIC_GPU_FAULTS | CALLS_PATHS | CALLS_STREAMS |
-                                     CALLS_PAGES | CALLS_COUNTERS);
+                                     CALLS_PAGES | CALLS_COUNTERS | CALLS_LEASES);
     if (sim_world.knobs.hosts >= FEW)
         sim_burns *= (unsigned)sim_world.knobs.hosts;
     sim_world.slot = sim_one_in(5) ? 96 * 1024 : 16 * 1024;

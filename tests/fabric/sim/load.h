@@ -42,7 +42,8 @@ enum sim_fabric {
     CALLS_STREAMS = 512, /* requests that wait for a descriptor, or signal one */
     CALLS_PAGES = 1024,  /* requests of pages */
     CALLS_COUNTERS = 2048,
-    FABRICS_ALL = 4095,
+    CALLS_LEASES = 4096,
+    FABRICS_ALL = 8191,
 };
 
 /* Where the NICs of a run are described, which is a process; main.c takes it away. */

@@ -64,7 +64,7 @@ static const char usage[] =
     "                   32 files become shorter and longer,\n"
     "                   64 GPUs, 128 GPUs that fail, stand still, or lose their context,\n"
     "                   256 paths that are asked for, 512 requests that wait,\n"
-    "                   1024 requests of pages, 2048 counters\n"
+    "                   1024 requests of pages, 2048 counters, 4096 leases\n"
     "  --help           prints this\n";
 
 /* ------------------------------------------------------------------------------------- one seed */
@@ -121,6 +121,8 @@ static int fabrics_of(uint64_t seed)
         fabrics |= CALLS_STREAMS;
     if ((chance >> 52 & 3) == 0)
         fabrics |= CALLS_PATHS;
+    if ((chance >> 45 & 3) == 0)
+        fabrics |= CALLS_LEASES;
     if ((chance >> 49 & 7) == 0)
         fabrics |= chance >> 48 & 1 ? FABRIC_GPUS | FABRIC_GPU_FAULTS : FABRIC_GPUS;
     return fabrics;

@@ -37,6 +37,8 @@ void sim_past_look(void)
     find("te_open_with", &sim_later.open_with);
     find("te_path", &sim_later.path);
     find("te_warm", &sim_later.warm);
+    find("te_lease_grant", &sim_later.lease_grant);
+    find("te_revoke", &sim_later.revoke);
 }
 
 bool sim_is_past(void)

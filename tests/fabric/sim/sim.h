@@ -24,6 +24,7 @@
  *   user    batches, and what must be true of them
  *   page_load, count_load  requests of pages, counters
  *   gate_load  requests that wait for a descriptor, or signal one
+ *   lease_load leases, and requests that show their keys
  *   path_load  paths that are asked for, connecting ahead
  *   rare    what seldom meets by chance, brought together
  *   fetch   what meets a descriptor that is being fetched

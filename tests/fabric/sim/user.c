@@ -620,6 +620,7 @@ static void one_of_all(struct user *u, struct life *to, te_segment *seg)
     bool counts = (fabrics & CALLS_COUNTERS) && sim_one_in(3);
     bool gates = (fabrics & CALLS_STREAMS) && sim_one_in(3);
     bool paths = (fabrics & CALLS_PATHS) && sim_one_in(3);
+    bool leases = (fabrics & CALLS_LEASES) && sim_one_in(2);
     uint64_t chance = sim_below(30);
 
     if (pages)
@@ -630,6 +631,8 @@ static void one_of_all(struct user *u, struct life *to, te_segment *seg)
         sim_gates_use(u, to, *seg);
     else if (paths)
         sim_paths_use(u, to, seg);
+    else if (leases)
+        sim_leases_use(u, to, *seg);
     else if (chance < 4)
         for (uint64_t n = sim_one_in(2) ? 1 : sim_below(12); n > 0; n--)
             touch_extra(u, to, *seg);
@@ -709,6 +712,8 @@ static void reach_all(struct user *u)
                 reached = sim_gates_reach(u, to, seg) && reached;
             if (sim_world.knobs.fabrics & CALLS_PATHS)
                 reached = sim_paths_reach(u, to, seg) && reached;
+            if (sim_world.knobs.fabrics & CALLS_LEASES)
+                reached = sim_leases_reach(u, to, seg) && reached;
             sim_close(own, to, seg);
         }
     }

@@ -72,6 +72,7 @@ struct life {
     uint16_t opens[SIM_HOSTS];  /* of the segment of each host, that are not closed */
     uint16_t writes[SIM_HOSTS]; /* to it, since none was open */
     struct sim_tally *tallies[SIM_COUNTERS];
+    struct sim_lent *lent; /* the memory that leases are of; NULL: there are none in the run */
 };
 
 /* An engine that comes and goes. */
@@ -91,6 +92,7 @@ struct user {
     bool done;                         /* with its rounds */
     bool waits;                        /* requests of it are held, and use its memory */
     struct sim_hold *holds[SIM_HOSTS]; /* what it has of a counter of each */
+    unsigned lease_doubts[SIM_HOSTS]; /* of each, the last by which a WRITE did not end COMPLETED */
 };
 
 struct host {
@@ -100,8 +102,9 @@ struct host {
     int lives;           /* that have begun */
     bool through;        /* all that it was to do is done */
     int64_t stood_until; /* it was frozen, or is */
-    int64_t broke_at;    /* its te_unregister() has ended connections, the last time; 0: never */
-    bool takes_away;     /* is in te_unregister(), at the begin of which it had closed so many: */
+    int64_t
+        broke_at; /* its te_unregister() has ended connections, or te_revoke(), the last time; 0: never */
+    unsigned takes_away; /* calls of these under way; before the first it had closed so many: */
     unsigned had_closed;
     struct guest guests[USERS];
     struct sim_book book;           /* of its life */
@@ -244,6 +247,15 @@ void sim_counts_use(struct user *u, struct life *to);
 void sim_counts_reach(struct user *u);
 void sim_counts_end(struct life *l);
 
+/* lease_load.c. Leases, where the run has any: the memory, so much of it, of a new engine; who grants and revokes them, a
+ * thread; requests by their keys; whether all is there that is written so; the last one is revoked. */
+size_t sim_leases_size(void);
+void sim_leases_begin(struct life *l, char *memory, size_t size);
+void *sim_leases_main(void *life);
+void sim_leases_use(struct user *u, struct life *to, te_segment seg);
+bool sim_leases_reach(struct user *u, struct life *to, te_segment seg);
+void sim_leases_end(struct life *l);
+
 /* gate_load.c. Requests that wait: some of them; whether some that were let go on are COMPLETED; one that waits when the
  * engine ends, and what must be true of it then. */
 struct sim_left;
@@ -276,6 +288,8 @@ extern struct sim_later { /* not in 0.1, which is not asked for them */
     __typeof__(&te_open_with) open_with;
     __typeof__(&te_path) path;
     __typeof__(&te_warm) warm;
+    __typeof__(&te_lease_grant) lease_grant;
+    __typeof__(&te_revoke) revoke;
 } sim_later;
 
 /* guest.c. */
@@ -286,6 +300,9 @@ void sim_destroy(te_engine *e, const struct host *h);
 
 /* host.c. A new engine of a host, with its transport installed; *l is told of its options. */
 te_engine *sim_make_engine(const struct host *h, int port, struct life *l);
+/* Around a call that may end connections of peers; what the first has given is for the second. */
+unsigned sim_breaks_begin(struct host *h);
+void sim_breaks_end(struct host *h, unsigned had_closed);
 
 /* user.c, host.c: threads. `arg` is the user, or the host that starts. */
 void *sim_user_main(void *arg);
