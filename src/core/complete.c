@@ -15,6 +15,7 @@
 #include "base/probe.h"
 #include "core/core.h"
 #include "core/group.h"
+#include "core/lease.h"
 #include "core/page_feed.h"
 #include "core/page_list.h"
 #include "core/path.h"
@@ -291,7 +292,10 @@ const char *tei_work_note(struct tei_host *h, const struct tei_work *w, const ch
  */
 static bool wants_refresh(const struct task *t, int error)
 {
-    return tei_err_is_mild(error) && !t->refreshed && t->view->seg && !tei_task_canceled(t);
+    bool may_be_old =
+        tei_err_is_mild(error) || (error == TE_ERR_UNSUPPORTED && tei_lease_key_of(t));
+
+    return may_be_old && !t->refreshed && t->view->seg && !tei_task_canceled(t);
 }
 
 void tei_task_fail(struct task *t, int error, int sys_errno, const char *why)

@@ -6,9 +6,9 @@
  * comes in, and has the transports end those that are inside until the last pin is gone. A request that pinned it before
  * it was marked, and looks at the mark too early, is seen by its pin, and ended like the others.
  *
- * The key is the id and, in 16 bytes, what SipHash makes of it and of the number of leases before it, with a secret of
- * the engine: so no grant asks the kernel for random bytes, and a key is good for one lease, also once its id is used
- * again.
+ * The key is the id and, in 16 bytes, what SipHash makes of it and of the number of leases before it, with a secret
+ * of the engine: so no grant asks the kernel for random bytes, and a key is good for one lease, also once its id is
+ * used again.
  */
 #include "core/lease.h"
 #include "base/err.h"
@@ -43,8 +43,14 @@ void tei_leases_init(struct leases *s)
     pthread_mutex_init(&s->lock, NULL);
 }
 
+static void free_one(void *lease, void *arg)
+{
+    tei_pool_put(arg, lease);
+}
+
 void tei_leases_fini(struct leases *s)
 {
+    tei_handles_each(&s->ids, free_one, &s->pool);
     tei_handles_fini(&s->ids);
     tei_pool_fini(&s->pool);
     pthread_mutex_destroy(&s->lock);
@@ -56,7 +62,7 @@ void tei_lease_rules(struct rules *x)
     const struct tei_transport_ops *ops;
 
     for (size_t i = 0; (ops = tei_transport_at(i)); i++)
-        if (!(ops->caps & (TEI_CAP_LEASES | TEI_CAP_LOCAL_ONLY)))
+        if (!(ops->caps & TEI_CAP_LEASES))
             x->forbidden |= (uint16_t)(1u << i);
 }
 
@@ -258,6 +264,19 @@ static void end_served(struct transports *s, const struct lease *l)
     pthread_rwlock_unlock(&s->lock);
 }
 
+/* Pinned, for the one who is to end it; NULL: there is none any more, also if another thread has just ended it. */
+static struct lease *claim(struct leases *s, te_lease id)
+{
+    struct lease *l;
+
+    while ((l = tei_handles_pin(&s->ids, id)) &&
+           atomic_exchange_explicit(&l->revoked, true, memory_order_relaxed)) {
+        tei_handles_unpin(&s->ids, id); /* another thread ends it */
+        sched_yield();
+    }
+    return l;
+}
+
 int te_revoke(te_engine *e, te_lease id)
 {
     struct leases *s;
@@ -267,11 +286,7 @@ int te_revoke(te_engine *e, te_lease id)
     if (rc)
         return rc;
     s = &e->leases;
-    l = tei_handles_pin(&s->ids, id);
-    if (l && atomic_exchange_explicit(&l->revoked, true, memory_order_relaxed)) {
-        tei_handles_unpin(&s->ids, id);
-        l = NULL;
-    }
+    l = claim(s, id);
     if (!l)
         return TEI_FAIL(TE_ERR_NOT_FOUND, "lease %llu does not exist, or was revoked",
                         (unsigned long long)id);
@@ -280,6 +295,7 @@ int te_revoke(te_engine *e, te_lease id)
         sched_yield(); /* to one that has just come, and will see that it is revoked */
     }
     tei_pool_put(&s->pool, l);
-    atomic_fetch_add_explicit(&s->revoked, 1, memory_order_relaxed);
+    /* Release: who counts it counts it as granted, too. */
+    atomic_fetch_add_explicit(&s->revoked, 1, memory_order_release);
     return 0;
 }

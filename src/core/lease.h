@@ -26,16 +26,22 @@ void tei_leases_fini(struct leases *s);
 int tei_lease_hold(struct tei_host *h, const te_lease_key *key, const struct tei_lease **out);
 void tei_lease_release(struct tei_host *h, const struct tei_lease *l);
 
-/* Forbids the transports that show no keys, but for what reaches this engine itself. */
+/* Forbids the transports that show no keys. */
 void tei_lease_rules(struct rules *x);
+/* Whether it is no key of any lease: all zeros, which stands for none here. */
+static inline bool tei_lease_is_none(const te_lease_key *key)
+{
+    static const te_lease_key none;
+
+    return memcmp(key, &none, sizeof(none)) == 0;
+}
 
 /* The key that a task shows, for as long as its batch lives; NULL: none. */
 static inline const te_lease_key *tei_lease_key_of(const struct task *t)
 {
-    static const te_lease_key none;
     const te_lease_key *key = tei_beside_of(t, BESIDE_LEASE, sizeof(*key));
 
-    return key && memcmp(key, &none, sizeof(none)) != 0 ? key : NULL;
+    return key && !tei_lease_is_none(key) ? key : NULL;
 }
 
 #endif

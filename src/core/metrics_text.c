@@ -144,7 +144,8 @@ static struct snapshot *take_snapshot(te_engine *e)
         e, &s->stats); /* after what has ended was read: no more can have ended than begun */
     ended = s->all.completed[0] + s->all.completed[1] + s->all.failed[0] + s->all.failed[1];
     s->inflight = s->stats.requests_submitted - ended;
-    revoked = now_of(&e->leases.revoked); /* first: none is revoked that was granted later */
+    /* Acquire: partner of the release in te_revoke(); those that were granted later count as well. */
+    revoked = atomic_load_explicit(&e->leases.revoked, memory_order_acquire);
     s->leases_granted = now_of(&e->leases.granted);
     s->leases = s->leases_granted - revoked;
     s->parked = atomic_load_explicit(&e->parking.parked, memory_order_relaxed);

@@ -118,6 +118,9 @@ static int take_rules(const te_submit_opts *o, struct rules *room, const struct 
     bool said = false;
     int rc = tei_rules_read(o->paths, room, &said);
 
+    if (!rc && o->lease && tei_lease_is_none(o->lease))
+        rc = TEI_FAIL(TE_ERR_INVALID, "te_submit_opts: the key of the lease is all zeros, which "
+                                      "te_lease_grant() makes no key of");
     if (!rc && o->lease)
         tei_lease_rules(room);
     *out = said || o->lease ? room : NULL;

@@ -7,6 +7,7 @@
 #include "pair.h"
 #include "patience.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -470,24 +471,119 @@ static void by_nothing_that_shows_none(void **state)
     assert_int_equal(te_revoke(w->b, lease), 0);
 }
 
-/* An engine's own memory needs none. */
-static void to_itself(void **state)
+/* An engine has no lease of its own memory, by whatever name it asks for it. */
+static void not_to_itself(void **state)
 {
     struct world *w = *state;
     te_lease_key key;
-    te_lease lease = grant(w, 0, 4096, TE_REMOTE_READ, &key);
+    te_lease lease = grant(w, 0, 4096, TE_REMOTE_RW, &key);
     const te_submit_opts opts = {.size = sizeof(opts), .lease = &key};
-    te_request r = {.opcode = TE_WRITE,
-                    .source = w->pair->bm,
-                    .target = TE_LOCAL_SEGMENT,
-                    .target_offset = (uintptr_t)w->leased,
-                    .length = 8192};
+    te_segment own = -1;
     te_batch b;
 
-    assert_int_equal(te_batch_alloc(w->b, 1, &b), 0);
-    assert_int_equal(te_submit(w->b, b, &r, 1, &opts), 0);
-    assert_int_equal(te_wait(w->b, b, PATIENCE_MS), 0);
+    assert_int_equal(te_open(w->b, w->pair->bname, &own), 0);
+    assert_int_equal(te_batch_alloc(w->b, 2, &b), 0);
+    for (int i = 0; i < 2; i++) {
+        te_request r = {.opcode = TE_WRITE,
+                        .source = w->pair->bm,
+                        .target = i ? own : TE_LOCAL_SEGMENT,
+                        .target_offset = (uintptr_t)w->leased,
+                        .length = 4096};
+
+        assert_int_equal(te_submit(w->b, b, &r, 1, &opts), TE_ERR_UNSUPPORTED);
+        assert_non_null(strstr(te_errmsg(), "shows the key of its lease"));
+    }
     assert_int_equal(te_batch_free(w->b, b), 0);
+    assert_int_equal(te_revoke(w->b, lease), 0);
+}
+
+/* Zeros are no key, and do not stand for none either: all may write there. */
+static void not_by_zeros(void **state)
+{
+    struct world *w = *state;
+    const te_lease_key zeros = {{0}};
+    const te_submit_opts opts = {.size = sizeof(opts), .lease = &zeros};
+    te_request r = request(w, TE_WRITE, 0, 0, 100);
+    te_batch b;
+
+    r.target_offset = (uintptr_t)w->pair->bm;
+    assert_int_equal(te_batch_alloc(w->a, 1, &b), 0);
+    assert_int_equal(te_submit(w->a, b, &r, 1, &opts), TE_ERR_INVALID);
+    assert_non_null(strstr(te_errmsg(), "all zeros"));
+    assert_int_equal(te_batch_free(w->a, b), 0);
+}
+
+struct revoker {
+    struct world *w;
+    te_lease lease;
+    pthread_barrier_t *begin;
+};
+
+/* Whoever is told that the lease is gone may use the memory, also if another thread has ended it. */
+static void *revoker_main(void *arg)
+{
+    const struct revoker *r = arg;
+    int rc;
+
+    pthread_barrier_wait(r->begin);
+    rc = te_revoke(r->w->b, r->lease);
+    if (rc == TE_ERR_NOT_FOUND)
+        fill(r->w->leased, SIZE, 77);
+    return (void *)(intptr_t)rc;
+}
+
+static void by_two_at_a_time(void **state)
+{
+    struct world *w = *state;
+
+    for (int round = 0; round < 100; round++) {
+        te_request r = request(w, TE_WRITE, 0, 0, SIZE);
+        te_lease_key key;
+        pthread_barrier_t begin;
+        struct revoker x = {w, grant(w, 0, SIZE, TE_REMOTE_RW, &key), &begin};
+        te_batch b = submit(w, &r, 1, &key);
+        pthread_t threads[2];
+        intptr_t sum = 0;
+
+        pthread_barrier_init(&begin, NULL, 2);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, revoker_main, &x), 0);
+        for (int i = 0; i < 2; i++) {
+            void *rc;
+
+            pthread_join(threads[i], &rc);
+            sum += (intptr_t)rc;
+        }
+        assert_int_equal(sum, TE_ERR_NOT_FOUND);
+        end(w, b);
+        assert_int_equal(first_difference(w->leased, SIZE, 77), SIZE);
+        assert_int_equal(te_batch_free(w->a, b), 0);
+        pthread_barrier_destroy(&begin);
+    }
+}
+
+/* The next engine of the name looks at keys, and the descriptor that is known is of one that did not. */
+static void after_a_restart(void **state)
+{
+    struct world *w = *state;
+    te_lease_key key;
+    te_lease lease;
+    te_options o;
+
+    te_engine_destroy(w->b);
+    loopback_options(&o);
+    o.local_server_name = w->pair->bname;
+    assert_int_equal(te_option_set(&o, "TE_TCP_NATIVE", "0"), 0);
+    assert_int_equal(te_engine_create(&o, &w->b), 0);
+    assert_int_equal(te_refresh(w->a, w->pair->bname), 0);
+    te_engine_destroy(w->b);
+    assert_int_equal(te_option_set(&o, "TE_TCP_NATIVE", "1"), 0);
+    assert_int_equal(te_engine_create(&o, &w->b), 0);
+    te_options_fini(&o);
+    w->pair->b = w->b;
+    assert_int_equal(te_register(w->b, w->leased, SIZE, "cpu:0", TE_LOCAL_ONLY), 0);
+    lease = grant(w, 0, 4096, TE_REMOTE_RW, &key);
+    does(w, TE_WRITE, 0, 4096, &key, 0, NULL);
     assert_int_equal(te_revoke(w->b, lease), 0);
 }
 
@@ -533,7 +629,10 @@ int main(void)
         CASE(by_prepared_lists),
         CASE(by_pages),
         CASE(by_nothing_that_shows_none),
-        CASE(to_itself),
+        CASE(not_to_itself),
+        CASE(not_by_zeros),
+        CASE(by_two_at_a_time),
+        CASE(after_a_restart),
         CASE(many),
     };
 

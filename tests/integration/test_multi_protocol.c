@@ -234,16 +234,46 @@ static void rights(void **state)
     assert_int_equal(transfer(p.a, TE_WRITE, p.am, p.seg, p.bm, LENGTH).state, TE_INVALID);
 }
 
+/* Memory that no protocol is told of, beside other memory that is: by the key of a lease, and so by tcp. */
+static void leased(void **state)
+{
+    unsigned char *more = map_pages(LENGTH);
+    te_lease_key key;
+    te_lease lease;
+
+    (void)state;
+    for (int side = 0; side <= RDMA_PAIR_BOTH; side += RDMA_PAIR_BOTH) {
+        const te_submit_opts opts = {.size = sizeof(opts), .lease = &key};
+        te_request r = {TE_WRITE, NULL, 0, (uintptr_t)more, LENGTH};
+        struct te_status st;
+        te_batch b;
+
+        begin((enum rdma_pair_side)side);
+        r.source = p.am;
+        r.target = p.seg;
+        assert_int_equal(te_register(p.b, more, LENGTH, "cpu:0", TE_LOCAL_ONLY), 0);
+        assert_int_equal(te_lease_grant(p.b, more, LENGTH, TE_REMOTE_WRITE, 0, &lease, &key), 0);
+        assert_int_equal(te_batch_alloc(p.a, 1, &b), 0);
+        assert_int_equal(te_submit(p.a, b, &r, 1, &opts), 0);
+        assert_int_equal(te_wait(p.a, b, PATIENCE_MS), 0);
+        assert_int_equal(te_status(p.a, b, 0, &st), 0);
+        assert_int_equal(st.state, TE_COMPLETED);
+        assert_memory_equal(more, p.am, LENGTH);
+        assert_int_equal(te_batch_free(p.a, b), 0);
+        assert_int_equal(te_revoke(p.b, lease), 0);
+        assert_int_equal(te_unregister(p.b, more), 0);
+        end(NULL);
+    }
+    munmap(more, LENGTH);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(on_both, end),
-        cmocka_unit_test_teardown(on_one, end),
-        cmocka_unit_test_teardown(off, end),
-        cmocka_unit_test_teardown(a_transport_goes, end),
-        cmocka_unit_test_teardown(rights, end),
-        cmocka_unit_test_teardown(nics_go, end),
-        cmocka_unit_test_teardown(a_nic_is_dead, end),
+        cmocka_unit_test_teardown(on_both, end), cmocka_unit_test_teardown(on_one, end),
+        cmocka_unit_test_teardown(off, end),     cmocka_unit_test_teardown(a_transport_goes, end),
+        cmocka_unit_test_teardown(rights, end),  cmocka_unit_test(leased),
+        cmocka_unit_test_teardown(nics_go, end), cmocka_unit_test_teardown(a_nic_is_dead, end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -320,16 +320,23 @@ static void tcp_detach(struct tei_transport *base, struct tei_attach *a)
     tei_segment_put(mine->several);
 }
 
+/* What is not told at all is asked for by the key of a lease: only tcp shows one. */
+static bool is_by_tcp(const struct tei_segment *s, const te_request *r)
+{
+    uint64_t part;
+    size_t at;
+
+    return tei_segment_by(s, r->target_offset, r->length, TEI_BY_TCP) ||
+           !tei_segment_cover(s, r->target_offset, r->length, &at, &part);
+}
+
 static unsigned tcp_score(struct tei_transport *base, const struct tei_attach *a,
                           const te_request *r)
 {
     const struct tcp_attach *mine = (const struct tcp_attach *)a;
 
     (void)base;
-    if (!mine ||
-        (mine->several && !tei_segment_by(mine->several, r->target_offset, r->length, TEI_BY_TCP)))
-        return 0;
-    return 50;
+    return mine && (!mine->several || is_by_tcp(mine->several, r)) ? 50 : 0;
 }
 
 static bool tcp_holds(struct tei_transport *base, const struct tei_attach *a, const te_request *r)

@@ -88,9 +88,11 @@ void tei_tcp_lease_tell(const struct tcp_session *s, enum tcp_verdict verdict)
 {
     char who[TEI_HOSTPORT_MAX];
 
-    tei_tcp_worker_note(s->worker, TE_LOG_WARN, "tcp: a request of %s is refused: %s",
-                        tei_addr_format(&s->from, who, sizeof(who)),
-                        verdict == TCP_NO_LEASE     ? "there is no lease with its key"
-                        : verdict == TCP_LEASE_LATE ? "the time of its lease is over"
-                                                    : "its lease does not allow it");
+    if (!tei_log_wants(TE_LOG_INFO))
+        return;
+    tei_addr_format(&s->from, who, sizeof(who));
+    TEI_INFO("tcp: a request of %s is refused: %s", who,
+             verdict == TCP_NO_LEASE     ? "there is no lease with its key"
+             : verdict == TCP_LEASE_LATE ? "the time of its lease is over"
+                                         : "its lease does not allow it");
 }
