@@ -19,6 +19,7 @@ from ._errors import (
     TransferTimeout,
     Unsafe,
 )
+from ._lease import Lease
 from ._native import VERSION as __version__
 from ._region import Region
 from .mooncake import TransferEngine, TransferNotify, TransferOpcode
@@ -31,6 +32,7 @@ __all__ = [
     "Engine",
     "EngineClosed",
     "FatalError",
+    "Lease",
     "NotRegistered",
     "Notice",
     "Opcode",

@@ -34,6 +34,7 @@ from ._errors import (
     error_for,
     in_python,
 )
+from ._lease import Lease, raw_key
 from ._memory import Numbers, integer, words
 from ._native import (
     Message,
@@ -158,11 +159,12 @@ def submit_options(
     target: int,
     traceparent: Optional[str] = None,
     paths: Optional[Paths] = None,
+    lease: Optional[Union[bytes, Lease]] = None,
     order: Order = Order(),
 ) -> Optional[SubmitOptions]:
     """te_submit_opts, None where all is as usual."""
     timeout = checked_timeout(timeout)
-    if all(x is None for x in (timeout, notify, traceparent, paths, *order)):
+    if all(x is None for x in (timeout, notify, traceparent, paths, lease, *order)):
         return None
     options = SubmitOptions(size=ctypes.sizeof(SubmitOptions))
     if timeout is not None:
@@ -175,6 +177,8 @@ def submit_options(
         options.traceparent = traceparent.replace("\0", "?").encode("ascii", "replace")
     if paths is not None:
         options.paths = ctypes.pointer(paths._raw())
+    if lease is not None:
+        options.lease = ctypes.pointer(raw_key(lease))
     order.put(options)
     return options
 
@@ -489,6 +493,7 @@ class Prepared:
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
         paths: Optional[Paths] = None,
+        lease: Optional[Union[bytes, Lease]] = None,
         after: Any = None,
         then: Any = None,
     ) -> Batch:
@@ -500,7 +505,7 @@ class Prepared:
         n = self.count if table is None else len(table)
         where = None if table is None else table.buffer_info()[0]
         options = submit_options(
-            timeout, notify, self._segment, traceparent, paths, Order(after, then)
+            timeout, notify, self._segment, traceparent, paths, lease, Order(after, then)
         )
         return Batch.start(
             self._engine,

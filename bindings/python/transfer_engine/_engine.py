@@ -20,6 +20,7 @@ from ._aio import Arrivals, Reactor
 from ._batch import Batch, Opcode, Pages, Paths, Prepared, checked_timeout, submit_options
 from ._counter import Adder, Counter
 from ._errors import INVALID, METADATA, NOT_FOUND, TransferError, error_for, in_python
+from ._lease import Lease, granted
 from ._memory import integer, kind, listed, local_words, numbers, sized_span, words
 from ._native import (
     COUNTERS,
@@ -29,6 +30,7 @@ from ._native import (
     Options,
     Request,
     Stats,
+    SubmitOptions,
     Warm,
     lib,
     message,
@@ -369,6 +371,20 @@ class Engine:
             if failed is not None:
                 raise failed
 
+    def grant(
+        self,
+        buffer: Any,
+        length: Optional[int] = None,
+        *,
+        access: Access,
+        seconds: Optional[float] = None,
+    ) -> Lease:
+        """Lets whoever has the key do `access`, which the memory's own may lack, in a part of a region.
+
+        `seconds` from now on; None: until it is revoked. Memory for leases alone is registered as Access.LOCAL_ONLY.
+        """
+        return granted(self, buffer, length, int(access), seconds)
+
     def alloc(self, length: int, location: str = "*") -> memoryview:
         """Zeroed memory of this host, page-aligned, on a NUMA node ("cpu:N") or any.
 
@@ -527,14 +543,15 @@ class Engine:
 class Segment:
     """What another engine lets us reach, addressed by the addresses of its process.
 
-    `local` is an address or an object that holds memory, inside a registered region of ours;
-    without `length` the whole object is meant. `timeout` is in seconds: what has not ended by then
-    ends with TransferTimeout; 0 or less, of a time that is over, is as 1 ms. `notify` is a (name, message) that the peer gets once all of it is
-    complete; either may be bytes. One that cannot be sent is a RuntimeWarning, and the data is moved. `traceparent` is
-    the W3C trace context of the span around the transfer, "00-...", which the logs and probes of both sides have. `paths`
-    are the transports that may carry it; they narrow those of Engine.open(). It is begun when what was given to `after` so
-    far is done, and what is given to `then` later waits until it has ended, failed or not: streams of PyTorch or CuPy, or
-    ("cuda:0", handle); or a number or an object with fileno(): a descriptor that gets readable, an eventfd that is written.
+    `local` is an address or an object that holds memory, inside a registered region of ours; without `length` the
+    whole object is meant. `timeout` is in seconds: what has not ended by then ends with TransferTimeout; 0 or less, of
+    a time that is over, is as 1 ms. `notify` is a (name, message) that the peer gets once all of it is complete;
+    either may be bytes. One that cannot be sent is a RuntimeWarning, and the data is moved. `traceparent` is the W3C
+    trace context of the span around the transfer, "00-...", which the logs and probes of both sides have. `paths` are
+    the transports that may carry it; they narrow those of Engine.open(). `lease` is a Lease of the peer, or its key.
+    It is begun when what was given to `after` so far is done, and what is given to `then` later waits until it has
+    ended, failed or not: streams of PyTorch or CuPy, or ("cuda:0", handle); or a number or an object with fileno(): a
+    descriptor that gets readable, an eventfd that is written.
     """
 
     def __init__(self, engine: Engine, name: str, ident: int) -> None:
@@ -636,11 +653,11 @@ class Segment:
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
         paths: Optional[Paths] = None,
+        lease: Optional[Union[bytes, Lease]] = None,
     ) -> int:
         """Copies local memory to the peer's; returns the number of bytes."""
-        with self._one(
-            Opcode.WRITE, local, remote, length, timeout, notify, traceparent, paths
-        ) as batch:
+        options = submit_options(timeout, notify, self._opened(), traceparent, paths, lease)
+        with self._one(Opcode.WRITE, local, remote, length, options) as batch:
             return batch.result()
 
     def read(
@@ -653,11 +670,11 @@ class Segment:
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
         paths: Optional[Paths] = None,
+        lease: Optional[Union[bytes, Lease]] = None,
     ) -> int:
         """Copies the peer's memory to local memory; returns the number of bytes."""
-        with self._one(
-            Opcode.READ, local, remote, length, timeout, notify, traceparent, paths
-        ) as batch:
+        options = submit_options(timeout, notify, self._opened(), traceparent, paths, lease)
+        with self._one(Opcode.READ, local, remote, length, options) as batch:
             return batch.result()
 
     async def write_async(
@@ -670,11 +687,11 @@ class Segment:
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
         paths: Optional[Paths] = None,
+        lease: Optional[Union[bytes, Lease]] = None,
     ) -> int:
         """write() for asyncio. A task that is canceled ends when its memory is quiet."""
-        with self._one(
-            Opcode.WRITE, local, remote, length, timeout, notify, traceparent, paths
-        ) as batch:
+        options = submit_options(timeout, notify, self._opened(), traceparent, paths, lease)
+        with self._one(Opcode.WRITE, local, remote, length, options) as batch:
             return await batch
 
     async def read_async(
@@ -687,11 +704,11 @@ class Segment:
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
         paths: Optional[Paths] = None,
+        lease: Optional[Union[bytes, Lease]] = None,
     ) -> int:
         """read() for asyncio. A task that is canceled ends when its memory is quiet."""
-        with self._one(
-            Opcode.READ, local, remote, length, timeout, notify, traceparent, paths
-        ) as batch:
+        options = submit_options(timeout, notify, self._opened(), traceparent, paths, lease)
+        with self._one(Opcode.READ, local, remote, length, options) as batch:
             return await batch
 
     def _one(
@@ -700,10 +717,7 @@ class Segment:
         local: Any,
         remote: int,
         length: Optional[int],
-        timeout: Optional[float],
-        notify: Optional[NotifyParts],
-        traceparent: Optional[str],
-        paths: Optional[Paths],
+        options: Optional[SubmitOptions],
     ) -> Batch:
         where, length = sized_span(local, length, opcode == Opcode.READ)
         return self._submit(
@@ -712,10 +726,7 @@ class Segment:
             [integer(remote, "remote address")],
             array("L", (length,)),
             where.keep,
-            timeout,
-            notify,
-            traceparent,
-            paths,
+            options,
         )
 
     def start_write(
@@ -728,14 +739,14 @@ class Segment:
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
         paths: Optional[Paths] = None,
+        lease: Optional[Union[bytes, Lease]] = None,
         after: Any = None,
         then: Any = None,
     ) -> Batch:
         """Starts to copy many pieces of local memory to the peer's."""
-        order = Order(after, then)
-        return self._start(
-            Opcode.WRITE, locals, remotes, lengths, timeout, notify, traceparent, paths, order
-        )
+        ident, order = self._opened(), Order(after, then)
+        options = submit_options(timeout, notify, ident, traceparent, paths, lease, order)
+        return self._start(Opcode.WRITE, locals, remotes, lengths, options)
 
     def start_read(
         self,
@@ -747,14 +758,14 @@ class Segment:
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
         paths: Optional[Paths] = None,
+        lease: Optional[Union[bytes, Lease]] = None,
         after: Any = None,
         then: Any = None,
     ) -> Batch:
         """Starts to copy many pieces of the peer's memory to local memory."""
-        order = Order(after, then)
-        return self._start(
-            Opcode.READ, locals, remotes, lengths, timeout, notify, traceparent, paths, order
-        )
+        ident, order = self._opened(), Order(after, then)
+        options = submit_options(timeout, notify, ident, traceparent, paths, lease, order)
+        return self._start(Opcode.READ, locals, remotes, lengths, options)
 
     def _start(
         self,
@@ -762,16 +773,10 @@ class Segment:
         locals: Sequence[Any],
         remotes: Sequence[int],
         lengths: Optional[Sequence[int]],
-        timeout: Optional[float],
-        notify: Optional[NotifyParts],
-        traceparent: Optional[str] = None,
-        paths: Optional[Paths] = None,
-        order: Order = Order(),
+        options: Optional[SubmitOptions],
     ) -> Batch:
         addresses, sizes, keep = local_words(locals, lengths, opcode == Opcode.READ)
-        return self._submit(
-            opcode, addresses, remotes, sizes, keep, timeout, notify, traceparent, paths, order
-        )
+        return self._submit(opcode, addresses, remotes, sizes, keep, options)
 
     def _submit(
         self,
@@ -780,11 +785,7 @@ class Segment:
         remotes: Sequence[int],
         sizes: "array[int]",
         keep: Any,
-        timeout: Optional[float],
-        notify: Optional[NotifyParts],
-        traceparent: Optional[str],
-        paths: Optional[Paths],
-        order: Order = Order(),
+        options: Optional[SubmitOptions],
     ) -> Batch:
         n, ident = len(addresses), self._opened()
         targets = words(remotes, "remote addresses")
@@ -797,7 +798,6 @@ class Segment:
         table[1::5] = addresses
         table[3::5] = targets
         table[4::5] = sizes
-        options = submit_options(timeout, notify, ident, traceparent, paths, order)
         return Batch.start(
             self._engine,
             n,
@@ -822,6 +822,7 @@ class Segment:
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
         paths: Optional[Paths] = None,
+        lease: Optional[Union[bytes, Lease]] = None,
         after: Any = None,
         then: Any = None,
     ) -> Batch:
@@ -862,9 +863,8 @@ class Segment:
             local._side("local", where.address, ours),
             remote._side("remote", remote.base, theirs),
         )
-        options = submit_options(
-            timeout, notify, ident, traceparent, paths, Order(after, then)
-        )
+        order = Order(after, then)
+        options = submit_options(timeout, notify, ident, traceparent, paths, lease, order)
         return Batch.start(
             self._engine,
             1,

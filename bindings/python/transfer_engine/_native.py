@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shared library: where it is found, and its functions as ctypes knows them (te.h, te_counter.h)."""
+"""The shared library: where it is found, and its functions as ctypes knows them (te.h and what it includes)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ctypes import (
     c_int64,
     c_size_t,
     c_uint,
+    c_uint8,
     c_uint32,
     c_uint64,
     c_void_p,
@@ -128,6 +129,12 @@ class Stream(Structure):
     _fields_ = [("size", c_size_t), ("location", c_char_p), ("stream", c_void_p), ("fd", c_int)]
 
 
+class LeaseKey(Structure):
+    """te_lease_key."""
+
+    _fields_ = [("bytes", c_uint8 * 24)]
+
+
 class SubmitOptions(Structure):
     """te_submit_opts."""
 
@@ -141,6 +148,7 @@ class SubmitOptions(Structure):
         ("paths", POINTER(Paths)),
         ("after", POINTER(Stream)),
         ("then", POINTER(Stream)),
+        ("lease", POINTER(LeaseKey)),
     ]
     follows: Any = None  # (segment, Message) for te_notify_after()
 
@@ -225,6 +233,11 @@ _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
     "te_unregister_batch": (c_int, [_E, c_void_p, c_size_t]),
     "te_alloc": (c_int, [_E, c_size_t, c_char_p, POINTER(c_void_p)]),
     "te_free": (c_int, [_E, c_void_p]),
+    "te_lease_grant": (
+        c_int,
+        [_E, c_void_p, c_size_t, c_uint, c_int64, _U64P, POINTER(LeaseKey)],
+    ),
+    "te_revoke": (c_int, [_E, c_uint64]),
     "te_incarnation": (c_uint64, [_E]),
     "te_open_life": (c_int, [_E, c_char_p, c_uint64, POINTER(Paths), POINTER(_S)]),
     "te_open_with": (c_int, [_E, c_char_p, POINTER(Paths), POINTER(_S)]),

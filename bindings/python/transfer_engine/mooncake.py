@@ -20,7 +20,7 @@ from enum import IntEnum
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar, Union, cast
 
 from . import _cuda
-from ._batch import Batch, Opcode, TransferState
+from ._batch import Batch, Opcode, TransferState, submit_options
 from ._engine import Engine, Segment
 from ._errors import METADATA, TransferError, error_for
 from ._managed import ManagedBuffers
@@ -425,10 +425,9 @@ class TransferEngine:
         notify: Optional[Tuple[str, str]] = None,
     ) -> Batch:
         """A batch whose requests end within the time that this interface gives them."""
-        total = _total(buffers, peers, lengths)
-        return self._segment(target)._start(
-            opcode, buffers, peers, lengths, self._seconds(total), notify
-        )
+        total, segment = _total(buffers, peers, lengths), self._segment(target)
+        options = submit_options(self._seconds(total), notify, segment.id)
+        return segment._start(opcode, buffers, peers, lengths, options)
 
     def _sync(
         self,
@@ -615,7 +614,8 @@ class TransferEngine:
 
         def transfer() -> None:
             try:
-                with segment._start(opcode, local, remote, sizes, seconds, None) as batch:
+                options = submit_options(seconds, None, segment.id)
+                with segment._start(opcode, local, remote, sizes, options) as batch:
                     batch.result()
             except BaseException as e:  # pylint: disable=broad-except
                 _log.critical("a transfer in a stream of CUDA failed, the process ends: %s", e)
