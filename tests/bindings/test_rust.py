@@ -53,7 +53,8 @@ class Crate(unittest.TestCase):
         self.assertGreaterEqual(len(refused), 6, done.stdout)
         examples = set(re.findall(r"^test src/\w+\.rs - (\S+) \(line \d+\)(?: - compile)? \.\.\. ok$", done.stdout, re.M))
         for item in ("engine::Engine", "engine::EngineBuilder", "region::Region", "segment::Segment", "batch::Batch",
-                     "prepared::Prepared", "request::SubmitOptions", "event::Events", "counter::Counter", "log::set_log_sink"):
+                     "prepared::Prepared", "request::SubmitOptions", "event::Events", "counter::Counter", "lease::Lease",
+                     "log::set_log_sink"):
             self.assertIn(item, examples)
 
     def test_documentation(self):

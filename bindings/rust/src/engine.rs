@@ -368,7 +368,7 @@ impl Engine {
     /// `length` bytes at `addr` stay valid until the region is gone for good, which is when
     /// [`Region::close`] has said so, or for ever if it is dropped or leaked; until then nothing but this
     /// region's methods and the transfers of engines touches them, not another region either. They are
-    /// initialised, and writable unless nothing writes to them: no peer by the region's access, no
+    /// initialised, and writable unless nothing writes to them: no peer by the region's access or a lease, no
     /// request, be it with the region as its memory or, on the engine's own segment, as its target, no
     /// method. Memory of a device comes with that device as its location. A forked child does not use
     /// `as_slice` and `as_mut_slice` of the region.

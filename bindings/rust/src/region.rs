@@ -13,6 +13,7 @@
 
 use crate::engine::Handle;
 use crate::error::{check, Error, Result};
+use crate::lease::Lease;
 use crate::scope::Tracker;
 use crate::sys;
 use crate::text::{or_null, to_c};
@@ -24,6 +25,7 @@ use std::os::raw::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 const WORD: usize = std::mem::size_of::<usize>();
 
@@ -46,7 +48,7 @@ pub enum Access {
 }
 
 impl Access {
-    fn mask(self) -> u32 {
+    pub(crate) fn mask(self) -> u32 {
         match self {
             Access::LocalOnly => sys::TE_LOCAL_ONLY,
             Access::Read => sys::TE_REMOTE_READ,
@@ -408,9 +410,9 @@ impl<'a> Region<'a> {
     /// # Safety
     ///
     /// The memory is the host's, this process is not a forked child of the engine's, and as long as the
-    /// reference lives nothing writes to it: no peer (by the region's access, or since the program
-    /// knows), no unfinished READ, no unfinished WRITE on the engine's own segment, which [`Access`] does
-    /// not bind, with this memory as its target, no `copy_from`.
+    /// reference lives nothing writes to it: no peer (by the region's access if there is no lease, or since the
+    /// program knows), no unfinished READ, no unfinished WRITE on the engine's own segment, which [`Access`]
+    /// does not bind, with this memory as its target, no `copy_from`.
     pub unsafe fn as_slice(&self) -> &[u8] {
         // SAFETY: valid and initialised memory of that length; the caller says that it is quiet.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) }
@@ -421,12 +423,24 @@ impl<'a> Region<'a> {
     /// # Safety
     ///
     /// The memory is the host's, this process is not a forked child of the engine's, and as long as the
-    /// reference lives nothing else touches it: no peer (by the region's access, or since the program
-    /// knows) and no unfinished request, be it as its region or, on the engine's own segment, as its
+    /// reference lives nothing else touches it: no peer (by the region's access if there is no lease, or since the
+    /// program knows) and no unfinished request, be it as its region or, on the engine's own segment, as its
     /// target.
     pub unsafe fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as above, and the caller says that nobody else looks.
         unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.len()) }
+    }
+
+    /// Lets whoever has the key of the lease do `access` in that part, which the region's own access may lack, for
+    /// `lifetime` from now on; `None`: until it is revoked. Memory that is reached by leases alone is registered as
+    /// [`Access::LocalOnly`].
+    pub fn lease(
+        &self,
+        range: Range<usize>,
+        access: Access,
+        lifetime: Option<Duration>,
+    ) -> Result<Lease> {
+        Lease::grant(self, range, access, lifetime)
     }
 
     /// Unregisters the memory: when this returns `Ok`, no peer can touch it any more. Else the region

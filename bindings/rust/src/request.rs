@@ -3,6 +3,7 @@
 
 use crate::engine::Handle;
 use crate::error::{Error, Result};
+use crate::lease::LeaseKey;
 use crate::paths::{Paths, RawPaths};
 use crate::region::Region;
 use crate::segment::Segment;
@@ -117,6 +118,7 @@ pub struct SubmitOptions<'s> {
     paths: Option<Paths>,
     after: Option<Stream>,
     then: Option<Stream>,
+    lease: Option<LeaseKey>,
 }
 
 impl<'s> SubmitOptions<'s> {
@@ -170,6 +172,12 @@ impl<'s> SubmitOptions<'s> {
         self
     }
 
+    /// The key of a lease of the target, by which the requests reach its memory.
+    pub fn lease(mut self, key: LeaseKey) -> Self {
+        self.lease = Some(key);
+        self
+    }
+
     /// Calls `f` with the options as the C interface takes them.
     pub(crate) fn with_raw<T>(
         &self,
@@ -199,6 +207,10 @@ impl<'s> SubmitOptions<'s> {
         let then = self.then.as_ref().map(RawStream::of).transpose()?;
         if let Some(then) = &then {
             raw.then = &then.raw;
+        }
+        let lease = self.lease.map(LeaseKey::raw);
+        if let Some(lease) = &lease {
+            raw.lease = lease;
         }
         let traceparent = self.traceparent.as_deref().map(to_c).transpose()?;
         if let Some(context) = &traceparent {

@@ -10,6 +10,7 @@ pub type te_batch = u64;
 pub type te_prep = u64;
 pub type te_counter = u64;
 pub type te_adder = u64;
+pub type te_lease = u64;
 /// An enum in C, as wide as an int.
 pub type te_log_level = c_int;
 
@@ -361,6 +362,17 @@ extern "C" {
     pub fn te_adder_after(e: *mut te_engine, b: te_batch, a: te_adder, n: u64) -> c_int;
     pub fn te_adder_flush(e: *mut te_engine, a: te_adder, timeout_ms: i64) -> c_int;
     pub fn te_adder_close(e: *mut te_engine, a: te_adder) -> c_int;
+
+    pub fn te_lease_grant(
+        e: *mut te_engine,
+        addr: *mut c_void,
+        length: usize,
+        access: c_uint,
+        lifetime_ms: i64,
+        out: *mut te_lease,
+        key: *mut te_lease_key,
+    ) -> c_int;
+    pub fn te_revoke(e: *mut te_engine, lease: te_lease) -> c_int;
 }
 
 #[cfg(test)]

@@ -134,6 +134,7 @@ fn layouts_and_constants_are_those_of_the_header() {
         ("te_prep", size_of::<te_prep>()),
         ("te_counter", size_of::<te_counter>()),
         ("te_adder", size_of::<te_adder>()),
+        ("te_lease", size_of::<te_lease>()),
     ] {
         rows.insert(name.to_string(), size as i64);
         body += &format!("P(\"{name}\", sizeof({name}));\n");
@@ -227,7 +228,7 @@ fn functions_are_those_of_the_header() {
     assert!(compile(&folder, &other, &["-fsyntax-only"]).unwrap().is_err());
 
     let header = header().unwrap();
-    let texts = ["te.h", "te_counter.h", "te_paths.h"]
+    let texts = ["te.h", "te_counter.h", "te_paths.h", "te_lease.h"]
         .map(|name| fs::read_to_string(header.with_file_name(name)).unwrap());
     let theirs: BTreeSet<&str> = texts
         .iter()
