@@ -146,6 +146,8 @@ type SubmitOptions struct {
 	After *Stream
 	// Then, if not nil, goes on once all requests of the call have ended, however each has.
 	Then *Stream
+	// Lease, if not nil, is the key of a lease of the target, by which the requests reach its memory.
+	Lease *LeaseKey
 }
 
 // NewBatch makes a batch with room for that many requests.
@@ -235,6 +237,7 @@ func (o *SubmitOptions) c() (opts *C.te_submit_opts, free func(), err error) {
 		freePaths(opts.paths)
 		freeStream(opts.after)
 		freeStream(opts.then)
+		C.free(unsafe.Pointer(opts.lease))
 		C.free(unsafe.Pointer(opts))
 	}
 	opts.size = C.sizeof_te_submit_opts
@@ -266,6 +269,9 @@ func (o *SubmitOptions) c() (opts *C.te_submit_opts, free func(), err error) {
 			free()
 			return nil, nil, err
 		}
+	}
+	if o.Lease != nil {
+		opts.lease = o.Lease.c()
 	}
 	if o.Notify == nil {
 		return opts, free, nil
