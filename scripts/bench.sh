@@ -286,6 +286,7 @@ part_core() {
     engine post --batch 100000 --cpus 0,1 --rounds 3 submit
     engine pages --rounds 10 pages
     note init te_micro init
+    note lease te_micro lease
     [ "$round" -gt 4 ] || engine idle idle
 }
 

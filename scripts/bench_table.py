@@ -181,6 +181,8 @@ def core_rows():
         at_most("112,000 pages of 4 KiB submitted, a page", "ns", Term("pages", "ns_page"), goal=20),
         at_most("112,000 pages of 4 KiB submitted", "ms", Term("pages", "submit_ms"), goal=3),
         at_most("init with P2PHANDSHAKE", "ms", Term("init", "p50_ms"), goal=20),
+        at_most("te_lease_grant, a lease", "ns", Term("lease", "grant_ns"), goal=1000),
+        at_most("te_revoke of one that nobody uses", "ns", Term("lease", "revoke_ns"), goal=1000),
         at_most("wake-ups, idle", "/s", Term("idle", "wakeups_s"), goal=1),
         at_most("wake-ups, idle peer", "/s", Term("idle", "peer_wakeups_s"), goal=1),
     ]

@@ -9,6 +9,7 @@
  *   prep        the same for te_prep_submit() of a prepared list
  *   pages       the caller's processor time in te_submit_pages() of 112,000 pages, a page
  *   init        time of te_engine_create()
+ *   lease       time of te_lease_grant() and of te_revoke(), a lease
  *   first       time of te_open() and of the first read by an engine that is new to the target
  *   warm        the same with te_warm() before the read: time of both
  *   idle        voluntary context switches a second, over all threads of an engine that moved data
@@ -34,13 +35,13 @@ static const struct bench_opt options[] = {
     {"transport", BENCH_TEXT, &transport, "install this one alone (auto: as the engine chooses)"},
     {"block", BENCH_SIZE, &block, "bytes a request (latency, pages 4K, throughput 1M)"},
     {"batch", BENCH_INT, &batch,
-     "requests a batch (submit, prep 1024, throughput 16), or pages (112000)"},
+     "requests a batch (submit, prep 1024, throughput 16), pages (112000), or leases (4096)"},
     {"depth", BENCH_INT, &depth, "batches under way, of each thread (throughput; 1)"},
     {"threads", BENCH_INT, &threads, "threads that submit (throughput; 1)"},
     {"buffer", BENCH_SIZE, &buffer, "bytes of memory a process that is walked through (256M)"},
     {"seconds", BENCH_SECONDS, &seconds, "how long to measure, idle at least 5 (2)"},
     {"rounds", BENCH_INT, &rounds,
-     "how often to repeat (submit, prep 200, pages, init, first and warm 20)"},
+     "how often to repeat (submit, prep 200, lease 50, pages, init, first and warm 20)"},
     {"only", BENCH_TEXT, &only, "read or write (throughput; both)"},
     {"apart", BENCH_FLAG, &apart, "leave every other block out, so that none adjoin (throughput)"},
     {"self", BENCH_FLAG, &own_memory,
@@ -175,7 +176,8 @@ static void measure(const char *what, struct bench *b)
         measure_nics();
     else if (strcmp(what, "idle") == 0 && !own_memory && segment == NULL)
         measure_idle(b);
-    else if (strcmp(what, "init") != 0 && strcmp(what, "first") != 0 && strcmp(what, "warm") != 0)
+    else if (strcmp(what, "init") != 0 && strcmp(what, "lease") != 0 &&
+             strcmp(what, "first") != 0 && strcmp(what, "warm") != 0)
         bench_usage_error(
             "no such measure (options come first; idle goes without --self, nics with --nics)",
             what);
@@ -189,6 +191,8 @@ static bool measure_alone(int argc, char **argv, int at)
     for (int i = at; i < argc; i++) {
         if (strcmp(argv[i], "init") == 0)
             measure_init();
+        else if (strcmp(argv[i], "lease") == 0)
+            measure_lease();
         else if (strcmp(argv[i], "first") == 0)
             measure_first(argv, at, false);
         else if (strcmp(argv[i], "warm") == 0)
@@ -204,7 +208,7 @@ int main(int argc, char **argv)
 {
     const char *about =
         "[option...] MEASURE...\n\nMeasures the engine against a second process that it starts.\n"
-        "MEASURE: submit prep pages init first warm idle latency throughput path nics faults";
+        "MEASURE: submit prep pages init lease first warm idle latency throughput path nics faults";
     int at = bench_options(argc, argv, about, options, sizeof options / sizeof options[0]);
     bench_guard(be_peer ? 300 : 180, be_peer);
     bench_pin(cpus, be_peer);

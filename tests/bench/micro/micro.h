@@ -2,7 +2,7 @@
 /*
  * micro.h - what the files of te_micro share: its options, an engine with a target to move to and
  * from, and the measures. engines.c makes engines and the other process, fabric.c the NICs that they
- * may have, startup.c, idle.c, throughput.c, pages.c and faults.c hold measures, te_micro.c the rest.
+ * may have, startup.c, lease.c, idle.c, throughput.c, pages.c and faults.c hold measures, te_micro.c the rest.
  */
 #ifndef MICRO_H
 #define MICRO_H
@@ -113,6 +113,7 @@ struct fabric_count fabric_count(void);
 /* -------------------------------------------------------------------------------------- measures */
 
 void measure_init(void);
+void measure_lease(void);
 /* `ahead`: connected by te_warm() before. */
 void measure_first(char **argv, int argc, bool ahead);
 void measure_idle(const struct bench *b);
