@@ -7,6 +7,8 @@ use transfer_engine::{
     Request, Result, Segment, State, SubmitOptions,
 };
 
+type Way<'a> = dyn Fn(&SubmitOptions<'_>) -> Result<u64> + 'a;
+
 const SIZE: usize = 1000;
 
 /// An engine that has memory for leases alone, and one that is to reach it.
@@ -109,7 +111,7 @@ fn by_prepared_lists_and_pages() {
         local: pool,
         remote: PagePool { base: w.remote(), ..pool },
     };
-    let ways: [&dyn Fn(&SubmitOptions<'_>) -> Result<u64>; 2] = [
+    let ways: [&Way; 2] = [
         &|options| w.ends(|batch| batch.submit_prepared(&list, Opcode::Write, &[0], options)),
         &|options| w.ends(|batch| batch.submit_pages(&pages, options)),
     ];
