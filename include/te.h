@@ -513,8 +513,7 @@ typedef struct te_submit_opts {
     const struct te_paths *paths;  /* which transports may carry them, see te_paths.h; NULL: any */
     const struct te_stream *after; /* they are begun when this is done, see te_stream.h */
     const struct te_stream *then;  /* this goes on when all have ended */
-    const struct te_lease_key
-        *lease; /* by which they reach the target's memory, see te_lease.h; NULL: as it lets all */
+    const struct te_lease_key *lease; /* the key that they show, see te_lease.h; NULL: none */
 } te_submit_opts;
 
 /* Makes a batch with room for `capacity` requests in total. The id is never 0 and below 2^63. */

@@ -149,7 +149,7 @@ class AbiTest(unittest.TestCase):
         self.assertNotIn("SONAME", out)
 
     def test_struct_with_size_grows(self):
-        for last in ("uint64_t metadata_down;", "const struct te_stream *then;", "struct te_option_list *set;"):
+        for last in ("uint64_t metadata_down;", "const struct te_lease_key *lease;", "struct te_option_list *set;"):
             self.library.replace("te.h", f"    {last}", f"    {last}\n    uint64_t and_more;")
         rc, out = self.compare()
         self.assertEqual(rc, 1, out)

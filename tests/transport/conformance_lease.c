@@ -18,6 +18,9 @@ struct world {
     te_lease_key key;
 };
 
+static int ends(const struct world *w, int opcode, size_t at, size_t n, const te_lease_key *key);
+
+/* False where it has no leases, or none that it can show a key of to this target: then nothing is done by any. */
 static bool begin(const struct conformance *with, struct world *w, unsigned access)
 {
     struct pair *p = w->pair = pair_open(with);
@@ -31,6 +34,13 @@ static bool begin(const struct conformance *with, struct world *w, unsigned acce
     p->br = fake_region_add(&p->hb, p->b, p->bm, PAIR_BYTES, 0);
     w->region = p->br;
     w->key = fake_lease(&p->hb, p->br, p->bm + AT, BYTES, access);
+    pair_set(p, TARGET, AT, 'x', 1);
+    pair_set(p, INITIATOR, 0, 'y', 1);
+    if (ends(w, TE_WRITE, AT, 1, &w->key) == TE_ERR_UNSUPPORTED) {
+        pair_expect(p, TARGET, AT, "x", 1);
+        pair_close(p);
+        return false;
+    }
     return true;
 }
 

@@ -105,6 +105,7 @@ static void seal(struct tcp_frame *f, struct tcp_lane *l)
         h.options = put_options(f, f->head + TCP_FRAME_LEN + blocks);
     h.length = f->type == TCP_FRAME_WRITE ? f->payload : 0;
     f->id = h.id;
+    f->is_keyed = key_of(f) && h.options;
     f->sent = 0;
     f->head_len = TCP_FRAME_LEN + blocks + h.options;
     f->total = f->head_len + h.length + (h.length && s->crc ? TCP_TRAILER_LEN : 0);

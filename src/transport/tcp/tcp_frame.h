@@ -26,6 +26,7 @@ struct tcp_frame {
     bool asked;          /* lost: a DROP for its connection is under way */
     bool wanted;         /* unsettled: who does not wait wants to know when that is over */
     bool was_reset;      /* its connection was, with it under way */
+    bool is_keyed;       /* it shows the key of a lease */
     uint64_t id;         /* on the connection */
     uint64_t connection; /* lost: the one that may still bring it; DROP: the one to drop */
     uint64_t payload;    /* bytes of all blocks */

@@ -495,7 +495,7 @@ static enum tcp_reply verdict_of(const struct tcp_stream *s, const struct tcp_fr
 {
     bool is_data = is_read(f) || f->type == TCP_FRAME_WRITE;
 
-    if (is_data && (h->verdict == TCP_REFUSED || tei_tcp_lease_fault(h)))
+    if (is_data && (h->verdict == TCP_REFUSED || (f->is_keyed && tei_tcp_lease_fault(h))))
         return REPLY_NONE;
     if (h->verdict == TCP_STRANGER || h->verdict == TCP_UNKNOWN || h->verdict == TCP_UNPROVED)
         return f->type != TCP_FRAME_HELLO   ? REPLY_WRONG

@@ -35,8 +35,8 @@ impl Once {
     // C src/plat/gpu.c tei_gpu_context: contexts.load acquire, contexts.load relaxed, contexts.store release
     // C src/plat/cuda_scatter.c kernel_of: scatter.load acquire, scatter.load relaxed, scatter.store release
     // C src/core/stage.c begin: stage.store release
-    // C src/core/trace.c tei_trace_set: traces.load relaxed, claimed.load relaxed, traces.store release
-    // C src/core/rules.c tei_rules_set: rules.load relaxed, claimed.load relaxed, rules.store release
+    // C src/core/beside.c tei_beside_set: beside.load relaxed, claimed.load relaxed, beside.store release
+    // C src/core/lease.c make_secret: secret.load relaxed, secret.store release
     // C src/transport/gpuipc/gpuipc_peer.c map: state.store relaxed, state.store release
     // C src/rail/rail.c tei_path_nic_down: active.exchange relaxed, epoch.fetch_add release
     // C src/archive/curl.c libcurl: opened.load acquire, opened.store release
@@ -55,8 +55,8 @@ impl Once {
     // C src/base/log.c hand_over: current.load acquire, format.load relaxed
     // C src/plat/gpu.c state_of: state.load acquire
     // C src/core/stage.c stage_in: stage.load acquire
-    // C src/core/trace.h tei_trace_of: traces.load acquire
-    // C src/core/rules.h tei_rules_of: rules.load acquire
+    // C src/core/beside.h tei_beside_of: beside.load acquire
+    // C src/core/lease.c secret_of: secret.load acquire
     // C src/transport/gpuipc/gpuipc.c is_refused: state.load acquire
     // C src/rail/rail.c catch_up: epoch.load acquire
     // C src/transport/nvmeof/nvmeof_cufile.c tei_nvmeof_gpu_pool: gpu.load acquire
