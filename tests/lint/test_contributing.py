@@ -140,7 +140,7 @@ class ContributingTest(unittest.TestCase):
         self.assertRegex(said, r"(?m)^MC_FORCE_TCP\n")
         self.assertIn(self.root, read(self.root, "build", "compile_commands.json"))
 
-        self.assertRegex(self.paste(begin_a_transport()), r"PASSED +\] +22 test")
+        self.assertRegex(self.paste(begin_a_transport()), r"PASSED +\] +24 test")
         said = self.lint("layers", "transports", "names", "sizes", "spdx", "symbols")
         self.assertIn(", 0 findings\n", said, said)
 

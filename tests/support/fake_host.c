@@ -301,6 +301,16 @@ te_lease_key fake_lease(struct fake_host *h, struct tei_region *r, const void *a
     return key;
 }
 
+unsigned fake_lease_holds(struct fake_host *h)
+{
+    unsigned holds;
+
+    pthread_mutex_lock(&h->lock);
+    holds = h->lease_holds;
+    pthread_mutex_unlock(&h->lock);
+    return holds;
+}
+
 unsigned fake_lease_over(struct fake_host *h, int error)
 {
     unsigned holds;

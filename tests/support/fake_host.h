@@ -79,7 +79,8 @@ void fake_region_del(struct fake_host *h, struct tei_transport *t, struct tei_re
 /* The host's lease is of that range from now on, without an error; its key. No request may hold the one before. */
 te_lease_key fake_lease(struct fake_host *h, struct tei_region *r, const void *addr, size_t length,
                         unsigned access);
-/* lease_hold() gives that error from now on; how many requests hold the lease. */
+/* How many requests hold the lease; and lease_hold() gives that error from now on. */
+unsigned fake_lease_holds(struct fake_host *h);
 unsigned fake_lease_over(struct fake_host *h, int error);
 
 /* One instance of a transport in its host. Opening one that fails ends the process. */

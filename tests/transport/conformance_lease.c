@@ -70,7 +70,7 @@ static int ends(const struct world *w, int opcode, size_t at, size_t n, const te
 
 static unsigned holds(const struct world *w)
 {
-    return fake_lease_over(&w->pair->hb, w->pair->hb.lease_error);
+    return fake_lease_holds(&w->pair->hb);
 }
 
 void conformance_leases(const struct conformance *with)
@@ -119,7 +119,6 @@ static bool revoked_inside(const struct world *w, const char *zeros)
     struct fake_task tasks[8];
     unsigned inside;
 
-    w->pair->hb.lease_error = 0;
     for (size_t i = 0; i < TEI_ARRAY_LEN(tasks); i++)
         post(w, &tasks[i], TE_WRITE, AT, BYTES, &w->key);
     for (int i = 0; i < 100000 && !(inside = holds(w)); i++) {}
