@@ -490,21 +490,28 @@ static void answered(struct tcp_lane *l, struct tcp_frame *f, const struct tcp_f
     }
 }
 
-static enum tcp_reply verdict_of(const struct tcp_stream *s, const struct tcp_frame *f,
-                                 const struct tcp_frame_head *h)
+/* A request is, with nothing wrong with its frame. */
+static bool is_refused(const struct tcp_frame *f, const struct tcp_frame_head *h)
 {
     bool is_data = is_read(f) || f->type == TCP_FRAME_WRITE;
 
-    if (is_data && (h->verdict == TCP_REFUSED || (f->is_keyed && tei_tcp_lease_fault(h))))
-        return REPLY_NONE;
+    return is_data && (h->verdict == TCP_REFUSED || (f->is_keyed && tei_tcp_lease_fault(h)));
+}
+
+static enum tcp_reply why_wrong(const struct tcp_frame *f, const struct tcp_frame_head *h)
+{
     if (h->verdict == TCP_STRANGER || h->verdict == TCP_UNKNOWN || h->verdict == TCP_UNPROVED)
         return f->type != TCP_FRAME_HELLO   ? REPLY_WRONG
                : h->verdict == TCP_STRANGER ? REPLY_STRANGER
                                             : tei_tcp_auth_verdict(h);
-    if (h->verdict == TCP_CORRUPT)
-        return REPLY_CORRUPT;
-    if (h->verdict != TCP_OK)
-        return REPLY_WRONG;
+    return h->verdict == TCP_CORRUPT ? REPLY_CORRUPT : REPLY_WRONG;
+}
+
+static enum tcp_reply verdict_of(const struct tcp_stream *s, const struct tcp_frame *f,
+                                 const struct tcp_frame_head *h)
+{
+    if (h->verdict != TCP_OK && !is_refused(f, h))
+        return why_wrong(f, h);
     return s->crc && is_read(f) && tei_tcp_trailer_decode(s->trailer) != s->crc_in ? REPLY_CORRUPT
                                                                                    : REPLY_NONE;
 }
