@@ -291,13 +291,13 @@ void *tei_handles_pin(struct tei_handles *h, uint64_t id)
 
     if (!s)
         return NULL;
-    state = atomic_load_explicit(&s->state, memory_order_relaxed);
+    state = atomic_load_explicit(&s->state, memory_order_acquire);
     do {
         if (generation_of(state) != live_generation(id))
             return NULL;
         assert(pins_of(state) != UINT32_MAX);
     } while (!atomic_compare_exchange_weak_explicit(&s->state, &state, state + 1,
-                                                    memory_order_acquire, memory_order_relaxed));
+                                                    memory_order_acquire, memory_order_acquire));
     return s->object;
 }
 

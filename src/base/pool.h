@@ -81,7 +81,7 @@ int tei_handles_add(struct tei_handles *h, void *object, uint64_t *id);
 
 /*
  * The object of a live id, pinned against tei_handles_del() until tei_handles_unpin(); NULL for any
- * other number. Lock-free, O(1).
+ * other number: of an id that was deleted all that was done before that is seen then. Lock-free, O(1).
  */
 void *tei_handles_pin(struct tei_handles *h, uint64_t id);
 void tei_handles_unpin(struct tei_handles *h, uint64_t id);

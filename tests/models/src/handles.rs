@@ -143,17 +143,17 @@ impl Handles {
         id_of(index, generation)
     }
 
-    // C src/base/pool.c tei_handles_pin: state.load relaxed, state.compare_exchange_weak acquire relaxed
+    // C src/base/pool.c tei_handles_pin: state.load acquire, state.compare_exchange_weak acquire acquire
     fn pin(&self, id: u64) -> Option<usize> {
         let s = self.slot_at(id as u32 as usize)?;
         let order = kept(self.wrong != PinRelaxed, Acquire);
-        let mut state = s.state.load(Relaxed);
+        let mut state = s.state.load(order);
 
         loop {
             if generation_of(state) != id >> 32 {
                 return None;
             }
-            match s.state.compare_exchange_weak(state, state + 1, order, Relaxed) {
+            match s.state.compare_exchange_weak(state, state + 1, order, order) {
                 Ok(_) => return Some(s.object.with(|o| unsafe { *o })),
                 Err(now) => state = now,
             }
