@@ -287,8 +287,9 @@ const char *tei_work_note(struct tei_host *h, const struct tei_work *w, const ch
 
 /*
  * The target refused the range, or could not be reached before a byte was sent: what we know of it
- * may be old. One refresh is due then, after which the whole request starts again; that is safe,
- * since all its attempts are over and moved the same bytes.
+ * may be old; so it may if a peer is known as one that looks at no keys. One refresh is due then,
+ * after which the whole request starts again; that is safe, since all its attempts are over and moved
+ * the same bytes.
  */
 static bool wants_refresh(const struct task *t, int error)
 {
