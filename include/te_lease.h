@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * te_lease.h - leases: a range of registered memory that whoever has the key may reach, until it is revoked.
- * te.h includes this; its conventions hold.
+ * te_lease.h - memory for some peers only: leases, a range of registered memory that whoever has the key may reach, until
+ * it is revoked; and lists of who may, by who they prove to be. te.h includes this; its conventions hold.
  *
  * What te_register() lets peers do it lets all of them do, until te_unregister(). A block of a KV cache is written by
  * one peer, for one request, and is then somebody else's: a lease is for that. It is made and revoked without
@@ -62,6 +62,33 @@ TE_API int te_lease_grant(te_engine *e, void *addr, size_t length, unsigned acce
  * The holder's requests end INVALID with TE_ERR_ACCESS. One that was under way may have moved any part of its bytes.
  */
 TE_API int te_revoke(te_engine *e, te_lease lease);
+
+/*
+ * Who a peer is can be told with TE_AUTH alone, so with TE_AUTH=off the following two are TE_ERR_UNSUPPORTED. `allow` is
+ * "NAME,NAME", 64 names at most and no blanks. With psk a name is an id of the key file, and so of whoever has its key.
+ * With mtls it is one that a peer's certificate has: the host or address, or that with the port of a segment's name
+ * behind it, which does not count. Names need not be known yet. Our own engine needs no name.
+ *
+ * As for leases, the target looks: such requests go by "tcp", in its native framing, also within the host and from a
+ * peer that has RDMA; others find no way there. Whoever is not named has TE_ERR_ACCESS, and is counted here, as "denied"
+ * in transfer_engine_auth_refused_total. A peer that has connected is who it was then: a new certificate, or an id that
+ * is taken out of the file, counts from its next connection on.
+ */
+
+/*
+ * As te_register_batch(), for these peers alone. The descriptor tells all peers address and length, and no keys of NICs
+ * or handles. TE_ERR_INVALID as well: `access` is 0, or `allow` is NULL or no such list.
+ */
+TE_API int te_register_allow(te_engine *e, const te_buffer *bufs, size_t n, const char *location,
+                             unsigned access, const char *allow);
+
+/*
+ * As te_lease_grant(), and the key alone is of no use: who shows it must be one of these. TE_ERR_INVALID as well:
+ * `allow` is NULL or no such list.
+ */
+TE_API int te_lease_grant_allow(te_engine *e, void *addr, size_t length, unsigned access,
+                                int64_t lifetime_ms, const char *allow, te_lease *out,
+                                te_lease_key *key);
 
 #ifdef __cplusplus
 }

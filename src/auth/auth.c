@@ -204,36 +204,52 @@ static const struct auth_line *line_of(const struct tei_auth *a, const char *id,
     return line;
 }
 
-/* Lock held, as for the next one. */
-static bool key_of_line(struct tei_auth *a, enum auth_use use, const char *id, size_t len,
-                        uint8_t key[TEI_AUTH_PROOF], enum tei_auth_cause *cause)
-{
-    const struct auth_line *line = line_of(a, id, len, cause);
+/* Whose id or ticket it is: its key, and its certificate with mtls. */
+struct found {
+    const uint8_t *from; /* what keys are derived from */
+    size_t len;
+    X509 *certificate;
+};
 
-    if (!line)
-        return false;
-    *cause = TEI_AUTH_N_CAUSES;
-    return derive(a, line->key, line->len, use, key);
+/* Lock held. */
+static bool find(struct tei_auth *a, const char *id, size_t len, uint8_t ticket[TEI_TICKET_KEY],
+                 struct found *out, enum tei_auth_cause *cause)
+{
+    const struct auth_line *line;
+
+    *out = (struct found){.from = ticket, .len = TEI_TICKET_KEY};
+    if (a->is_mtls)
+        return tei_auth_ticket_key(a, id, len, ticket, &out->certificate, cause);
+    line = line_of(a, id, len, cause);
+    if (line)
+        *out = (struct found){.from = line->key, .len = line->len};
+    return line != NULL;
 }
 
-static bool key_of_ticket(struct tei_auth *a, enum auth_use use, const char *id, size_t len,
-                          uint8_t key[TEI_AUTH_PROOF], enum tei_auth_cause *cause)
+/* Lock held. */
+static bool make_key(struct tei_auth *a, enum auth_use use, const char *id, size_t len,
+                     uint8_t key[TEI_AUTH_PROOF], struct tei_who **who, enum tei_auth_cause *cause)
 {
-    uint8_t whole[TEI_TICKET_KEY];
-    bool good =
-        tei_auth_ticket_key(a, id, len, whole, cause) && derive(a, whole, sizeof(whole), use, key);
+    uint8_t ticket[TEI_TICKET_KEY];
+    struct found f;
+    bool good = find(a, id, len, ticket, &f, cause);
 
-    explicit_bzero(whole, sizeof(whole));
+    if (good) {
+        *cause = TEI_AUTH_N_CAUSES;
+        good = derive(a, f.from, f.len, use, key) &&
+               (!who || (*who = tei_auth_who_new(a, id, len, f.certificate)));
+    }
+    explicit_bzero(ticket, sizeof(ticket));
     return good;
 }
 
 bool tei_auth_key(struct tei_auth *a, enum auth_use use, const char *id, size_t len,
-                  uint8_t key[TEI_AUTH_PROOF], enum tei_auth_cause *cause)
+                  uint8_t key[TEI_AUTH_PROOF], struct tei_who **who, enum tei_auth_cause *cause)
 {
     bool good;
 
     pthread_mutex_lock(&a->lock);
-    good = (a->is_mtls ? key_of_ticket : key_of_line)(a, use, id, len, key, cause);
+    good = make_key(a, use, id, len, key, who, cause);
     pthread_mutex_unlock(&a->lock);
     tei_secret_burn();
     return good;

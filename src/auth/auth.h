@@ -17,6 +17,7 @@
 #define TEI_AUTH_H
 
 #include "auth/auth_causes.h"
+#include "auth/auth_who.h"
 #include "base/secret.h"
 #include "base/sock.h"
 #include "conf/conf.h"
@@ -124,8 +125,6 @@ int tei_secure_read_full(struct tei_secure *s, void *buf, size_t n, int64_t dead
 int tei_secure_write_full(struct tei_secure *s, const void *buf, size_t n, int64_t deadline_ns);
 /* The client's handshake. TE_ERR_REJECTED, TE_ERR_TIMEOUT, TE_ERR_LINK; logged, with the remedy. */
 int tei_secure_connect(struct tei_secure *s, const char *peer, int64_t deadline_ns);
-/* A peer that is known: whether it may say that it is of that name; with pre-shared keys everybody may. */
-bool tei_secure_is_of(const struct tei_secure *s, const char *name);
 /* Logs, with the remedy, why the server does not take what we have shown. TE_ERR_REJECTED. */
 int tei_secure_refused(const struct tei_secure *s, const char *peer);
 /* A client that has read something with mtls: the ticket that the server has given it; the caller's. Else NULL. */

@@ -5,8 +5,7 @@
  * Certificates are looked at on the handshake port alone, by libssl. Once both sides are known there, the server gives
  * the client a ticket: a name, and a key of 32 bytes, with which it proves itself on the data port and within the host as
  * by a pre-shared key of two. No ticket is kept by the server: its key is made, each time, of a secret of ours and of
- * its name, HMAC-SHA256(master, label | name); so nobody can make one up, and there is no number of them that is too
- * large. The name is
+ * its name, HMAC-SHA256(master, label | name); so nobody can make one up. The name is
  *
  *     epoch (16 digits) . certificate (32 digits of its SHA-256) . end (seconds since 1970)
  *
@@ -31,9 +30,9 @@
 #include <string.h>
 #include <time.h>
 
-#define PRINT       16 /* bytes of a certificate's SHA-256 in a ticket's name */
-#define LABEL       "te mtls 1 ticket\1"
-#define NAME_CHECKS (X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS)
+#define LABEL     "te mtls 1 ticket\1"
+#define PRINT_AT  17 /* in a ticket's name */
+#define PRINT_END (PRINT_AT + AUTH_PRINT)
 
 static_assert(TEI_AUTH_NONCE == TEI_AUTH_PROOF, "a secret of ours is a nonce that is kept");
 
@@ -201,6 +200,7 @@ void tei_auth_certs_free(const struct tei_auth *a, struct auth_certs *c)
     if (c->client)
         a->o->SSL_CTX_free(c->client);
     tei_secret_free(c->master, TEI_AUTH_PROOF);
+    tei_auth_seen_forget(a, c);
     free(c);
 }
 
@@ -216,23 +216,11 @@ void tei_auth_certs_subject(const struct tei_auth *a, const SSL *ssl, char out[A
     a->o->X509_free(certificate);
 }
 
-static bool covers(const struct auth_library *o, X509 *certificate, const char *name)
-{
-    return name[0] != '.' && /* which X509_check_host() takes for a pattern */
-           (o->X509_check_host(certificate, name, strlen(name), NAME_CHECKS, NULL) == 1 ||
-            o->X509_check_ip_asc(certificate, name, 0) == 1);
-}
-
 bool tei_auth_certs_is_of(const struct tei_auth *a, const SSL *ssl, const char *name)
 {
     X509 *certificate = a->o->SSL_get1_peer_certificate(ssl);
-    struct tei_hostport parts;
-    bool is;
+    bool is = certificate && tei_auth_certificate_is_of(a->o, certificate, name);
 
-    if (!certificate)
-        return false;
-    is = covers(a->o, certificate, name) ||
-         (!tei_hostport_read(name, 0, &parts) && covers(a->o, certificate, parts.host));
     a->o->X509_free(certificate);
     return is;
 }
@@ -291,14 +279,14 @@ static bool name_ticket(const struct tei_auth *a, const X509 *certificate, uint6
                         char id[TEI_TICKET_ID_MAX + 1])
 {
     uint8_t digest[EVP_MAX_MD_SIZE];
-    char print[2 * PRINT + 1];
+    char print[AUTH_PRINT + 1];
     unsigned n = 0;
     long long end;
 
-    if (!a->o->X509_digest(certificate, a->o->EVP_sha256(), digest, &n) || n < PRINT ||
+    if (!a->o->X509_digest(certificate, a->o->EVP_sha256(), digest, &n) || n < AUTH_PRINT / 2 ||
         !end_of(a->o, certificate, &end))
         return false;
-    tei_hex_write(digest, PRINT, print);
+    tei_hex_write(digest, AUTH_PRINT / 2, print);
     return snprintf(id, TEI_TICKET_ID_MAX + 1, "%016llx.%s.%lld", (unsigned long long)epoch, print,
                     end) <= TEI_TICKET_ID_MAX;
 }
@@ -314,7 +302,8 @@ bool tei_auth_welcome_make(struct tei_auth *a, const SSL *ssl, uint64_t epoch,
     memcpy(out, welcome_head, sizeof(welcome_head));
     pthread_mutex_lock(&a->lock);
     good = certificate && name_ticket(a, certificate, epoch, id) &&
-           make_key(a, id, strlen(id), out + 8 + TEI_TICKET_ID_MAX);
+           make_key(a, id, strlen(id), out + 8 + TEI_TICKET_ID_MAX) &&
+           tei_auth_seen_add(a, a->certs, id + PRINT_AT, certificate);
     pthread_mutex_unlock(&a->lock);
     a->o->X509_free(certificate);
     out[4] = (uint8_t)strlen(id);
@@ -349,14 +338,16 @@ static bool read_name(const char *id, size_t len, uint64_t *epoch, long long *en
         return false;
     memcpy(text, id, len);
     text[len] = '\0';
-    if (sscanf(text, "%16llx.%*32[0-9a-f].%lld%n", &number, end, &at) != 2)
+    if (sscanf(text, "%16llx.%*32[0-9a-f].%lld%n", &number, end, &at) != 2 || at < PRINT_END ||
+        text[PRINT_AT - 1] != '.' || text[PRINT_END] != '.')
         return false;
     *epoch = number;
     return (size_t)at == len;
 }
 
 bool tei_auth_ticket_key(const struct tei_auth *a, const char *id, size_t len,
-                         uint8_t key[TEI_TICKET_KEY], enum tei_auth_cause *cause)
+                         uint8_t key[TEI_TICKET_KEY], X509 **certificate,
+                         enum tei_auth_cause *cause)
 {
     uint64_t epoch;
     long long end;
@@ -365,7 +356,8 @@ bool tei_auth_ticket_key(const struct tei_auth *a, const char *id, size_t len,
     if (!read_name(id, len, &epoch, &end))
         return false;
     *cause = TEI_AUTH_TICKET;
-    if (epoch != a->certs->epoch)
+    *certificate = tei_auth_seen(a->certs, id + PRINT_AT);
+    if (epoch != a->certs->epoch || !*certificate)
         return false;
     *cause = TEI_AUTH_EXPIRED;
     if (end < tei_wall_ms() / 1000)

@@ -7,13 +7,17 @@
 #include "auth/auth_library.h"
 
 #define AUTH_SUBJECT 256
+#define AUTH_PRINT   32 /* digits of a certificate's SHA-256 in a ticket's name */
 
-/* What was made of the files of TE_AUTH_CA, _CERT, _KEY and _CRL as they were; never changed. */
+struct auth_seen;
+
+/* What was made of the files of TE_AUTH_CA, _CERT, _KEY and _CRL as they were; but for `seen` never changed. */
 struct auth_certs {
     SSL_CTX *server, *client;
     uint64_t epoch;             /* of tickets, given and got: those of other ones are of no use */
     uint8_t *master;            /* TEI_AUTH_PROOF bytes, of which the keys of tickets are made */
     char subject[AUTH_SUBJECT]; /* of our certificate */
+    struct auth_seen *seen;     /* whom tickets were given for; under the lock of tei_auth */
 };
 
 /* Reads the files. TE_ERR_INVALID; TE_ERR_MEMORY or TE_ERR_SYSTEM: another time they may be read. */
@@ -23,7 +27,7 @@ void tei_auth_certs_free(const struct tei_auth *a, struct auth_certs *c);
 
 /* The text of the subject of the other side's certificate; "nobody" if it has shown none. */
 void tei_auth_certs_subject(const struct tei_auth *a, const SSL *ssl, char out[AUTH_SUBJECT]);
-/* Whether that certificate is of a name: the whole of it, or the host in HOST:PORT. */
+/* Whether that certificate is of a name, as tei_auth_certificate_is_of() has it. */
 bool tei_auth_certs_is_of(const struct tei_auth *a, const SSL *ssl, const char *name);
 /* Why libssl did not take it; `reason` is libssl's of the handshake. */
 enum tei_auth_cause tei_auth_certs_cause(const struct tei_auth *a, const SSL *ssl, int reason);
@@ -39,8 +43,12 @@ bool tei_auth_welcome_make(struct tei_auth *a, const SSL *ssl, uint64_t epoch,
 /* The same at the client. NULL: it is none, or memory is out. */
 struct tei_ticket *tei_auth_welcome_read(const uint8_t in[AUTH_WELCOME], uint64_t epoch);
 
-/* The key of a ticket that we have given. False, and *cause; TEI_AUTH_N_CAUSES: libcrypto has failed. Lock held. */
+/*
+ * The key of a ticket that we have given, and the certificate that it was given for, for as long as the lock is held.
+ * False, and *cause; TEI_AUTH_N_CAUSES: libcrypto has failed. Lock held.
+ */
 bool tei_auth_ticket_key(const struct tei_auth *a, const char *id, size_t len,
-                         uint8_t key[TEI_TICKET_KEY], enum tei_auth_cause *cause);
+                         uint8_t key[TEI_TICKET_KEY], X509 **certificate,
+                         enum tei_auth_cause *cause);
 
 #endif

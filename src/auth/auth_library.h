@@ -50,6 +50,7 @@ X509 *SSL_get1_peer_certificate(const SSL *ssl);
     SYMBOL(BIO_new_mem_buf)         \
     SYMBOL(ASN1_TIME_to_tm)         \
     SYMBOL(X509_free)               \
+    SYMBOL(X509_up_ref)             \
     SYMBOL(X509_digest)             \
     SYMBOL(X509_check_host)         \
     SYMBOL(X509_check_ip_asc)       \

@@ -6,6 +6,7 @@
 
 struct tei_proof {
     const struct tei_auth *a;
+    struct tei_who *who; /* a server: whom it is to be of */
     uint8_t key[TEI_AUTH_PROOF];
     bool too_long;
     size_t n;
@@ -43,14 +44,24 @@ struct tei_proof *tei_proof_server(struct tei_auth *a, enum tei_proof_use use, c
     struct tei_proof *p = make(a);
 
     *cause = TEI_AUTH_N_CAUSES;
-    if (p && tei_auth_key(a, use_of(use), id, len, p->key, cause))
+    if (p && tei_auth_key(a, use_of(use), id, len, p->key, &p->who, cause))
         return p;
     tei_proof_free(p);
     return NULL;
 }
 
+struct tei_who *tei_proof_take_who(struct tei_proof *p)
+{
+    struct tei_who *who = p->who;
+
+    p->who = NULL;
+    return who;
+}
+
 void tei_proof_free(struct tei_proof *p)
 {
+    if (p)
+        tei_who_free(p->who);
     tei_secret_free(p, sizeof(*p));
 }
 

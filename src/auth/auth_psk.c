@@ -88,8 +88,11 @@ static enum found find_key(struct tei_secure *s, const char *text, size_t len,
     s->cause = TEI_AUTH_OWN;
     if (instance == s->a->instance)
         return IS_OUR_OWN;
-    if (tei_auth_key(s->a, AUTH_USE_TLS, id, id_len, key, &s->cause))
+    if (tei_auth_key(s->a, AUTH_USE_TLS, id, id_len, key, NULL, &s->cause)) {
+        memcpy(s->id, id, id_len);
+        s->id[id_len] = '\0';
         return FOUND;
+    }
     return s->cause == TEI_AUTH_OWN ? IS_OUR_OWN : NOT_FOUND;
 }
 

@@ -20,7 +20,8 @@ struct tei_secure {
     uint32_t events;
     uint8_t first[TEI_SECURE_FIRST];
     size_t n_first, first_taken, got;
-    char id[TEI_AUTH_ID_MAX + 1], identity[AUTH_IDENTITY_MAX + 1];
+    char id[TEI_AUTH_ID_MAX + 1]; /* psk: the client's */
+    char identity[AUTH_IDENTITY_MAX + 1];
     /* With certificates. */
     uint64_t epoch; /* of the contexts that it began with */
     const char *expected;

@@ -50,11 +50,11 @@ struct tei_auth {
 /* ---- auth.c */
 enum auth_use { AUTH_USE_TLS, AUTH_USE_DATA, AUTH_USE_HOST };
 /*
- * The key of a peer's id, or of a ticket of ours, for one use. False, and *cause, if there is none;
- * TEI_AUTH_N_CAUSES: libcrypto has failed.
+ * The key of a peer's id, or of a ticket of ours, for one use, and, unless `who` is NULL, who that is. False, and *cause,
+ * if there is none; TEI_AUTH_N_CAUSES: libcrypto has failed, or memory is out.
  */
 bool tei_auth_key(struct tei_auth *a, enum auth_use use, const char *id, size_t len,
-                  uint8_t key[TEI_AUTH_PROOF], enum tei_auth_cause *cause);
+                  uint8_t key[TEI_AUTH_PROOF], struct tei_who **who, enum tei_auth_cause *cause);
 /* The same of our own id, or of the peer's ticket, which is written to `id`. False: libcrypto has failed. */
 bool tei_auth_own_key(struct tei_auth *a, enum auth_use use, const struct tei_ticket *ticket,
                       char id[TEI_AUTH_ID_MAX + 1], uint8_t key[TEI_AUTH_PROOF]);
@@ -63,6 +63,20 @@ bool tei_auth_own_key(struct tei_auth *a, enum auth_use use, const struct tei_ti
 /* HMAC-SHA256. False: libcrypto has failed. */
 bool tei_auth_hmac(const struct tei_auth *a, const uint8_t *key, size_t key_len, const void *bytes,
                    size_t n, uint8_t out[TEI_AUTH_PROOF]);
+
+/* ---- auth_who.c */
+/* A peer with that id, or that certificate, whose reference it takes one more of. NULL: no memory. */
+struct tei_who *tei_auth_who_new(const struct tei_auth *a, const char *id, size_t len,
+                                 X509 *certificate);
+/* ---- auth_certificate.c */
+/* Whether it is of a name: the whole of it, or the host in HOST:PORT. */
+bool tei_auth_certificate_is_of(const struct auth_library *o, X509 *certificate, const char *name);
+/* A certificate that a ticket is given for, by the AUTH_PRINT digits of it; lock held. False: no memory. */
+bool tei_auth_seen_add(const struct tei_auth *a, struct auth_certs *c, const char *print,
+                       X509 *certificate);
+/* Borrowed, lock held; NULL: there is none, or others have taken its place. */
+X509 *tei_auth_seen(const struct auth_certs *c, const char *print);
+void tei_auth_seen_forget(const struct tei_auth *a, struct auth_certs *c);
 
 /* ---- auth_nets.c */
 /* TE_AUTH_CLASSIC: "10.0.0.0/8,fd00::/8". TE_ERR_INVALID, logged. */

@@ -161,11 +161,6 @@ static SSL_CTX *make_context(const struct tei_auth *a, const SSL_METHOD *method)
     return NULL;
 }
 
-bool tei_secure_is_of(const struct tei_secure *s, const char *name)
-{
-    return !s->a->is_mtls || tei_auth_certs_is_of(s->a, s->ssl, name);
-}
-
 static bool make_bio_method(struct tei_auth *a)
 {
     const struct auth_library *o = a->o;

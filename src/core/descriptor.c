@@ -4,7 +4,8 @@
  *
  * Every change of the regions or transports raises its version, under the lock of what changes, so a
  * list and the version read with it belong together and pages of one version fit. The text is made on
- * demand, kept until the version moves on, and pages are cut out of it.
+ * demand, kept until the version moves on, and pages are cut out of it. Where some memory is for some peers
+ * only, each peer's is made anew, with what that peer may reach.
  */
 #include "core/descriptor.h"
 #include "core/core.h"
@@ -112,7 +113,7 @@ static int encode(te_engine *e, struct tei_transport *t, struct tei_encode *enc,
 }
 
 /* Regions stay as they are until the text is made, since a transport may look into them. */
-static int make_text(te_engine *e, struct tei_segment_text **out)
+static int make_text(te_engine *e, const struct reader *by, struct tei_segment_text **out)
 {
     struct tei_published *list;
     struct tei_transport *t;
@@ -122,8 +123,8 @@ static int make_text(te_engine *e, struct tei_segment_text **out)
     pthread_rwlock_rdlock(&e->transports.lock);
     pthread_rwlock_rdlock(&e->regions.lock);
     t = primary(&e->transports);
-    rc = tei_region_list(&e->regions, t ? t->ops.buffer_max(t) : UINT64_MAX, &list, &enc.n_buffers,
-                         &enc.version);
+    rc = tei_region_list(&e->regions, by, t ? t->ops.buffer_max(t) : UINT64_MAX, &list,
+                         &enc.n_buffers, &enc.version);
     if (!rc) {
         enc.buffers = list;
         rc = encode(e, t, &enc, out);
@@ -147,7 +148,7 @@ static int current_text(te_engine *e, struct tei_segment_text **out)
     if (!e->descriptor.text || tei_segment_text_version(e->descriptor.text) < version) {
         tei_segment_text_put(e->descriptor.text);
         e->descriptor.text = NULL;
-        rc = make_text(e, &e->descriptor.text);
+        rc = make_text(e, NULL, &e->descriptor.text);
     }
     if (!rc)
         *out = tei_segment_text_get(e->descriptor.text);
@@ -155,11 +156,17 @@ static int current_text(te_engine *e, struct tei_segment_text **out)
     return rc;
 }
 
-int tei_descriptor_text(te_engine *e, size_t from, size_t max_bytes, char **text, size_t *len)
+int tei_descriptor_text(te_engine *e, const struct reader *by, size_t from, size_t max_bytes,
+                        char **text, size_t *len)
 {
-    struct tei_segment_text *t;
+    struct tei_segment_text *t = NULL;
     int rc = current_text(e, &t);
 
+    /* Relaxed: what that text has was counted before the lock was given back under which it was made. */
+    if (!rc && by && atomic_load_explicit(&e->regions.n_allowed, memory_order_relaxed)) {
+        tei_segment_text_put(t);
+        rc = make_text(e, by, &t);
+    }
     if (rc)
         return rc;
     rc = tei_segment_text_page(t, from, max_bytes, text, len);

@@ -3,7 +3,7 @@
 #ifndef TEI_DESCRIPTOR_H
 #define TEI_DESCRIPTOR_H
 
-#include "model/model.h"
+#include "core/region.h"
 #include "te.h"
 
 #include <pthread.h>
@@ -17,9 +17,10 @@ struct descriptor {
 void tei_descriptor_init(struct descriptor *d);
 void tei_descriptor_fini(struct descriptor *d);
 /*
- * Our descriptor: the page of at most max_bytes from buffer `from`, or all of it when max_bytes is
- * 0. malloc'ed.
+ * Our descriptor: the page of at most max_bytes from buffer `from`, or all of it when max_bytes is 0. malloc'ed. A peer
+ * is told what it may reach; `by` NULL: all that any peer may.
  */
-int tei_descriptor_text(te_engine *e, size_t from, size_t max_bytes, char **text, size_t *len);
+int tei_descriptor_text(te_engine *e, const struct reader *by, size_t from, size_t max_bytes,
+                        char **text, size_t *len);
 
 #endif

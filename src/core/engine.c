@@ -169,9 +169,9 @@ static void stop_ctl(te_engine *e)
 /* --------------------------------------------------------------------------------------- create */
 
 static int hold_region(struct tei_host *h, uint64_t addr, uint64_t length, unsigned access,
-                       struct tei_region **out)
+                       struct tei_who *who, struct tei_region **out)
 {
-    return tei_region_hold(&tei_host_engine(h)->regions, addr, length, access, out);
+    return tei_region_hold(&tei_host_engine(h)->regions, addr, length, access, who, out);
 }
 
 static void release_region(struct tei_host *h, struct tei_region *r)

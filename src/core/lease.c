@@ -11,6 +11,7 @@
  * used again.
  */
 #include "core/lease.h"
+#include "auth/auth.h"
 #include "base/err.h"
 #include "base/os.h"
 #include "base/secret.h"
@@ -24,9 +25,10 @@
 struct lease {
     struct tei_lease base; /* first */
     te_lease id;
-    uint64_t number;  /* of leases before it */
-    uint64_t region;  /* its serial: another one may have its address by now */
-    int64_t until_ns; /* TEI_NEVER */
+    uint64_t number;         /* of leases before it */
+    uint64_t region;         /* its serial: another one may have its address by now */
+    int64_t until_ns;        /* TEI_NEVER */
+    struct tei_allow *allow; /* whose it is; NULL: of whoever has the key */
     _Atomic bool revoked;
 };
 
@@ -43,9 +45,15 @@ void tei_leases_init(struct leases *s)
     pthread_mutex_init(&s->lock, NULL);
 }
 
+static void free_lease(struct tei_pool *pool, struct lease *l)
+{
+    tei_allow_put(l->allow);
+    tei_pool_put(pool, l);
+}
+
 static void free_one(void *lease, void *arg)
 {
-    tei_pool_put(arg, lease);
+    free_lease(arg, lease);
 }
 
 void tei_leases_fini(struct leases *s)
@@ -119,7 +127,8 @@ static bool is_equal(const te_lease_key *a, const te_lease_key *b)
 
 /* ------------------------------------------------------------------------------ requests of peers */
 
-static int check(const uint8_t *secret, const struct lease *l, const te_lease_key *key)
+static int check(const uint8_t *secret, const struct lease *l, const te_lease_key *key,
+                 struct tei_who *who)
 {
     te_lease_key good;
 
@@ -127,13 +136,15 @@ static int check(const uint8_t *secret, const struct lease *l, const te_lease_ke
     /* Relaxed: one that is revoked at this moment is found by its pin. */
     if (!is_equal(key, &good) || atomic_load_explicit(&l->revoked, memory_order_relaxed))
         return TE_ERR_NOT_FOUND;
+    if (l->allow && !tei_allow_has(l->allow, who))
+        return TE_ERR_REJECTED;
     return l->until_ns != TEI_NEVER && tei_now_ns() > l->until_ns ? TE_ERR_TIMEOUT : 0;
 }
 
 static int hold_region(struct regions *m, const struct lease *l)
 {
     struct tei_region *r;
-    int rc = tei_region_hold(m, l->base.addr, l->base.length, 0, &r);
+    int rc = tei_region_hold(m, l->base.addr, l->base.length, 0, NULL, &r);
 
     if (rc)
         return TE_ERR_NOT_FOUND;
@@ -143,7 +154,8 @@ static int hold_region(struct regions *m, const struct lease *l)
     return TE_ERR_NOT_FOUND;
 }
 
-int tei_lease_hold(struct tei_host *h, const te_lease_key *key, const struct tei_lease **out)
+int tei_lease_hold(struct tei_host *h, const te_lease_key *key, struct tei_who *who,
+                   const struct tei_lease **out)
 {
     te_engine *e = tei_host_engine(h);
     struct leases *s = &e->leases;
@@ -153,7 +165,7 @@ int tei_lease_hold(struct tei_host *h, const te_lease_key *key, const struct tei
 
     if (!l)
         return TE_ERR_NOT_FOUND;
-    rc = check(secret, l, key);
+    rc = check(secret, l, key, who);
     if (!rc)
         rc = hold_region(&e->regions, l);
     if (rc)
@@ -173,19 +185,30 @@ void tei_lease_release(struct tei_host *h, const struct tei_lease *l)
 
 /* --------------------------------------------------------------------------------- grant, revoke */
 
-static int check_grant(size_t length, unsigned access, int64_t lifetime_ms, bool places)
+/* What is to be granted, and where its id and its key go. */
+struct grant {
+    const void *addr;
+    size_t length;
+    unsigned access;
+    int64_t lifetime_ms;
+    te_lease *id;
+    te_lease_key *key;
+};
+
+static int check_grant(const struct grant *g)
 {
-    if (!places)
+    if (!g->id || !g->key)
         return TEI_FAIL(TE_ERR_INVALID, "the place for the lease or for its key is NULL");
-    if (length == 0)
+    if (g->length == 0)
         return TEI_FAIL(TE_ERR_INVALID, "a lease of 0 bytes");
-    if (access == 0 || (access & ~(unsigned)TE_REMOTE_RW))
+    if (g->access == 0 || (g->access & ~(unsigned)TE_REMOTE_RW))
         return TEI_FAIL(
             TE_ERR_INVALID,
-            "access %u of a lease is not TE_REMOTE_READ, TE_REMOTE_WRITE or TE_REMOTE_RW", access);
-    if (lifetime_ms < 0)
+            "access %u of a lease is not TE_REMOTE_READ, TE_REMOTE_WRITE or TE_REMOTE_RW",
+            g->access);
+    if (g->lifetime_ms < 0)
         return TEI_FAIL(TE_ERR_INVALID, "lifetime_ms %lld of a lease is negative",
-                        (long long)lifetime_ms);
+                        (long long)g->lifetime_ms);
     return 0;
 }
 
@@ -219,39 +242,63 @@ static int add(struct leases *s, struct lease *l)
     return rc ? TEI_FAIL(rc, "no memory for a lease") : 0;
 }
 
-int te_lease_grant(te_engine *e, void *addr, size_t length, unsigned access, int64_t lifetime_ms,
-                   te_lease *out, te_lease_key *key)
+static int make(te_engine *e, const struct grant *g, struct tei_allow *allow)
 {
-    const uint8_t *secret;
+    struct leases *s = &e->leases;
+    const uint8_t *secret = secret_of(s);
     struct lease *l;
-    int rc = tei_engine_check(e);
+    int rc;
 
-    if (!rc)
-        rc = check_grant(length, access, lifetime_ms, out && key);
-    if (rc)
-        return rc;
-    secret = secret_of(&e->leases);
     if (!secret)
-        secret = make_secret(&e->leases);
-    l = secret ? tei_pool_get(&e->leases.pool) : NULL;
+        secret = make_secret(s);
+    l = secret ? tei_pool_get(&s->pool) : NULL;
     if (!l)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a lease");
     *l = (struct lease){
-        .base = {.addr = (uintptr_t)addr, .length = length, .access = access},
-        .number = atomic_fetch_add_explicit(&e->leases.numbers, 1, memory_order_relaxed),
-        .until_ns = lifetime_ms ? tei_deadline_ns(lifetime_ms) : TEI_NEVER,
+        .base = {.addr = (uintptr_t)g->addr, .length = g->length, .access = g->access},
+        .number = atomic_fetch_add_explicit(&s->numbers, 1, memory_order_relaxed),
+        .until_ns = g->lifetime_ms ? tei_deadline_ns(g->lifetime_ms) : TEI_NEVER,
+        .allow = tei_allow_get(allow),
     };
     rc = find_region(e, l);
     if (!rc)
-        rc = add(&e->leases, l);
+        rc = add(s, l);
     if (rc) {
-        tei_pool_put(&e->leases.pool, l);
+        free_lease(&s->pool, l);
         return rc;
     }
-    atomic_fetch_add_explicit(&e->leases.granted, 1, memory_order_relaxed);
-    *out = l->id;
-    make_key(secret, l->id, l->number, key);
+    atomic_fetch_add_explicit(&s->granted, 1, memory_order_relaxed);
+    *g->id = l->id;
+    make_key(secret, l->id, l->number, g->key);
     return 0;
+}
+
+int te_lease_grant(te_engine *e, void *addr, size_t length, unsigned access, int64_t lifetime_ms,
+                   te_lease *out, te_lease_key *key)
+{
+    const struct grant g = {addr, length, access, lifetime_ms, out, key};
+    int rc = tei_engine_check(e);
+
+    if (!rc)
+        rc = check_grant(&g);
+    return rc ? rc : make(e, &g, NULL);
+}
+
+int te_lease_grant_allow(te_engine *e, void *addr, size_t length, unsigned access,
+                         int64_t lifetime_ms, const char *allow, te_lease *out, te_lease_key *key)
+{
+    const struct grant g = {addr, length, access, lifetime_ms, out, key};
+    struct tei_allow *list = NULL;
+    int rc = tei_engine_check(e);
+
+    if (!rc)
+        rc = check_grant(&g);
+    if (!rc)
+        rc = tei_allow_read(e->conf.identity, allow, &list);
+    if (!rc)
+        rc = make(e, &g, list);
+    tei_allow_put(list);
+    return rc;
 }
 
 /* Those that peers' requests have come by. */
@@ -294,7 +341,7 @@ int te_revoke(te_engine *e, te_lease id)
         end_served(&e->transports, l);
         sched_yield(); /* to one that has just come, and will see that it is revoked */
     }
-    tei_pool_put(&s->pool, l);
+    free_lease(&s->pool, l);
     /* Release: who counts it counts it as granted, too. */
     atomic_fetch_add_explicit(&s->revoked, 1, memory_order_release);
     return 0;

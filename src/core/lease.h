@@ -23,7 +23,8 @@ void tei_leases_init(struct leases *s);
 void tei_leases_fini(struct leases *s);
 
 /* struct tei_host ops. */
-int tei_lease_hold(struct tei_host *h, const te_lease_key *key, const struct tei_lease **out);
+int tei_lease_hold(struct tei_host *h, const te_lease_key *key, struct tei_who *who,
+                   const struct tei_lease **out);
 void tei_lease_release(struct tei_host *h, const struct tei_lease *l);
 
 /* Forbids the transports that show no keys. */

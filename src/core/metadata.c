@@ -18,7 +18,7 @@ static int own_descriptor(te_engine *e, char *buf, size_t n)
 {
     size_t len;
     char *text;
-    int rc = tei_descriptor_text(e, 0, 0, &text, &len);
+    int rc = tei_descriptor_text(e, NULL, 0, 0, &text, &len);
 
     if (rc)
         return rc;

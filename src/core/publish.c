@@ -34,7 +34,7 @@ static int put_now(te_engine *e, uint64_t *covers)
     int rc;
 
     *covers = atomic_load_explicit(&e->descriptor.version, memory_order_acquire);
-    rc = tei_descriptor_text(e, 0, 0, &text, &len);
+    rc = tei_descriptor_text(e, NULL, 0, 0, &text, &len);
     if (rc)
         return rc;
     rc = e->dir->ops->publish(e->dir, e->name, text, len);

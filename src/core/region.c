@@ -12,6 +12,7 @@
  * to show it again needs no memory.
  */
 #include "core/region.h"
+#include "auth/auth.h"
 #include "base/base.h"
 #include "base/err.h"
 
@@ -114,8 +115,17 @@ void tei_region_release_local(struct tei_region *r, uint32_t n)
     atomic_fetch_sub_explicit(&r->local_users, n, memory_order_release);
 }
 
+static int check_access(const struct tei_region *r, unsigned access, struct tei_who *who)
+{
+    if ((r->access & access) == access)
+        return 0;
+    if (!r->allow || (r->allowed & access) != access)
+        return TE_ERR_ACCESS;
+    return tei_allow_has(r->allow, who) ? 0 : TE_ERR_REJECTED;
+}
+
 int tei_region_hold(struct regions *m, uint64_t addr, uint64_t length, unsigned access,
-                    struct tei_region **out)
+                    struct tei_who *who, struct tei_region **out)
 {
     struct tei_region *r = NULL;
     int rc = TE_ERR_NOT_REGISTERED;
@@ -125,7 +135,7 @@ int tei_region_hold(struct regions *m, uint64_t addr, uint64_t length, unsigned 
     pthread_rwlock_rdlock(&m->lock);
     r = find_at(m, addr);
     if (r && tei_region_contains(r, addr, length)) {
-        rc = (r->access & access) == access ? 0 : TE_ERR_ACCESS;
+        rc = check_access(r, access, who);
         if (!rc)
             atomic_fetch_add_explicit(&r->remote_users, 1, memory_order_relaxed);
     }
@@ -143,27 +153,33 @@ void tei_region_release(struct tei_region *r)
 
 /* ---------------------------------------------------------------------------------------- lists */
 
-static size_t count_parts(const struct tei_region *r, uint64_t max)
+static bool is_told(const struct tei_region *r, const struct reader *by)
 {
-    return r->access ? (size_t)((r->length - 1) / max) + 1 : 0;
+    return r->access || (r->allow && (!by || tei_allow_has(r->allow, by->who)));
+}
+
+static size_t count_parts(const struct tei_region *r, const struct reader *by, uint64_t max)
+{
+    return is_told(r, by) ? (size_t)((r->length - 1) / max) + 1 : 0;
 }
 
 /* The region in parts of at most `max` bytes; returns how many there are. */
-static size_t list_parts(const struct tei_region *r, uint64_t max, struct tei_published *out)
+static size_t list_parts(const struct tei_region *r, const struct reader *by, uint64_t max,
+                         struct tei_published *out)
 {
-    size_t n = count_parts(r, max);
+    size_t n = count_parts(r, by, max);
 
     for (size_t i = 0; i < n; i++)
         out[i] = (struct tei_published){.addr = r->addr + i * max,
                                         .length = tei_min(max, r->length - i * max),
-                                        .access = r->access,
+                                        .access = r->access | r->allowed,
                                         .location = r->location,
                                         .region = r};
     return n;
 }
 
-int tei_region_list(struct regions *m, uint64_t max, struct tei_published **out, size_t *n,
-                    uint64_t *version)
+int tei_region_list(struct regions *m, const struct reader *by, uint64_t max,
+                    struct tei_published **out, size_t *n, uint64_t *version)
 {
     struct tei_published *list;
     struct tei_link *link, *tmp;
@@ -171,13 +187,13 @@ int tei_region_list(struct regions *m, uint64_t max, struct tei_published **out,
 
     *version = atomic_load_explicit(m->version, memory_order_acquire);
     TEI_LIST_EACH(&m->by_addr, link, tmp) {
-        total += count_parts(tei_container_of(link, struct tei_region, link), max);
+        total += count_parts(tei_container_of(link, struct tei_region, link), by, max);
     }
     list = calloc(total + 1, sizeof(*list));
     if (!list)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory to list the regions");
     TEI_LIST_EACH(&m->by_addr, link, tmp) {
-        count += list_parts(tei_container_of(link, struct tei_region, link), max, list + count);
+        count += list_parts(tei_container_of(link, struct tei_region, link), by, max, list + count);
     }
     *out = list;
     *n = count;
@@ -193,7 +209,7 @@ size_t tei_region_buffers(struct regions *m, te_buffer *bufs, size_t n)
     TEI_LIST_EACH(&m->by_addr, link, tmp) {
         const struct tei_region *r = tei_container_of(link, struct tei_region, link);
 
-        if (!r->access)
+        if (!is_told(r, NULL))
             continue;
         if (bufs && total < n)
             bufs[total] = (te_buffer){.addr = (void *)(uintptr_t)r->addr, .length = r->length};
@@ -242,6 +258,8 @@ static void count_change(struct regions *m, const struct tei_region *r, int n)
     atomic_fetch_add_explicit(&m->n, (size_t)n, memory_order_relaxed);
     atomic_fetch_add_explicit(&m->bytes, n > 0 ? r->length : -(uint64_t)r->length,
                               memory_order_relaxed);
+    if (r->allow)
+        atomic_fetch_add_explicit(&m->n_allowed, (size_t)n, memory_order_relaxed);
     atomic_fetch_add_explicit(m->version, 1, memory_order_acq_rel);
 }
 
@@ -301,7 +319,7 @@ void tei_region_erase(struct regions *m, struct tei_region *r)
     tdelete(r, &m->tree, compare);
     pthread_rwlock_unlock(&m->lock);
     atomic_fetch_add_explicit(&m->bytes_gone, r->length, memory_order_relaxed);
-    free(r);
+    tei_region_free(r);
 }
 
 int tei_region_hide(struct regions *m, const void *addr, struct tei_region **out)
@@ -359,6 +377,17 @@ int tei_region_hide_all(struct regions *m, const te_buffer *bufs, size_t n, stru
 
 /* --------------------------------------------------------------------------------------- lifetime */
 
+void tei_region_free(struct tei_region *r)
+{
+    tei_allow_put(r->allow);
+    free(r);
+}
+
+static void free_node(void *r)
+{
+    tei_region_free(r);
+}
+
 /* A forked child has no engine, and nobody there holds the lock. */
 static void forget_in_child(void)
 {
@@ -394,6 +423,6 @@ void tei_regions_fini(struct regions *m)
         at = &(*at)->next_here;
     *at = m->next_here;
     pthread_mutex_unlock(&here_lock);
-    tdestroy(m->tree, free);
+    tdestroy(m->tree, free_node);
     pthread_rwlock_destroy(&m->lock);
 }

@@ -19,7 +19,8 @@ struct regions {
     void *tree;              /* of struct tei_region, ordered by address */
     struct tei_list by_addr; /* the same, one after the other */
     _Atomic size_t n;
-    _Atomic uint64_t bytes; /* of what peers may see */
+    _Atomic size_t n_allowed; /* of these, those for some peers only */
+    _Atomic uint64_t bytes;   /* of what peers may see */
     _Atomic uint64_t bytes_added,
         bytes_gone;            /* so far; what was hidden and shown again is no change */
     uint64_t unregistered;     /* regions so far */
@@ -42,7 +43,7 @@ struct tei_region *tei_region_hold_part(struct regions *m, uint64_t addr, uint64
 void tei_region_release_local(struct tei_region *r, uint32_t n);
 /* For a peer, as region_hold() and region_release() of struct tei_host. */
 int tei_region_hold(struct regions *m, uint64_t addr, uint64_t length, unsigned access,
-                    struct tei_region **out);
+                    struct tei_who *who, struct tei_region **out);
 void tei_region_release(struct tei_region *r);
 /* The region that contains the whole range, not held; the lock is. */
 struct tei_region *tei_region_at(struct regions *m, uint64_t addr, uint64_t length);
@@ -51,12 +52,16 @@ const char *tei_region_why_not(struct regions *m, uint64_t addr, uint64_t length
                                size_t n);
 
 /* ---- lists */
+/* A peer that wants to see them; nobody that is known: `who` is NULL. */
+struct reader {
+    struct tei_who *who;
+};
 /*
- * The regions that peers may see, in address order and in parts of at most `max` bytes, malloc'ed,
- * and the version they belong to. The lock is held.
+ * The regions that this peer may see, NULL: that any peer may, in address order and in parts of at most `max` bytes,
+ * malloc'ed, and the version they belong to. The lock is held.
  */
-int tei_region_list(struct regions *m, uint64_t max, struct tei_published **out, size_t *n,
-                    uint64_t *version);
+int tei_region_list(struct regions *m, const struct reader *by, uint64_t max,
+                    struct tei_published **out, size_t *n, uint64_t *version);
 /* Writes at most `n` of them, whole, to `bufs`, unless that is NULL; returns how many there are. */
 size_t tei_region_buffers(struct regions *m, te_buffer *bufs, size_t n);
 /* Whether an engine of this process has a region with a byte of the range. */
@@ -77,5 +82,7 @@ int tei_region_hide_all(struct regions *m, const te_buffer *bufs, size_t n, stru
 /* After that: as it was; or out, and freed. */
 void tei_region_show_again(struct regions *m, struct tei_region *r);
 void tei_region_erase(struct regions *m, struct tei_region *r);
+/* One that is in no map. */
+void tei_region_free(struct tei_region *r);
 
 #endif

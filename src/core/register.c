@@ -8,6 +8,7 @@
  * back.
  */
 #include "core/register.h"
+#include "auth/auth.h"
 #include "core/core.h"
 #include "core/install.h"
 #include "core/stage.h"
@@ -159,10 +160,20 @@ static int find_memory(te_engine *e, struct tei_region *r, const char *location)
     return rc;
 }
 
-/* Whether peers on other hosts get at it: nothing can be told where there is no way to other hosts. */
-static bool is_stranded(const struct transports *s, const struct tei_region *r)
+/* Whether a transport to other hosts gets at it. */
+static bool reaches(const struct tei_transport *t, const struct tei_region *r)
 {
     unsigned kind = TEI_MEM_BIT(r->kind);
+
+    if (r->allow && !(t->ops.caps & TEI_CAP_LEASES)) /* it could not tell who asks */
+        return false;
+    return (t->ops.target_kinds & kind) &&
+           (!(t->ops.mem_kinds & kind) || (r->direct & (1u << t->index)));
+}
+
+/* Whether peers on other hosts get at none of it: nothing can be told where there is no way to other hosts. */
+static bool is_stranded(const struct transports *s, const struct tei_region *r)
+{
     bool stranded = false;
 
     for (size_t i = 0; i < s->n; i++) {
@@ -170,18 +181,30 @@ static bool is_stranded(const struct transports *s, const struct tei_region *r)
 
         if (!t || !(t->ops.caps & TEI_CAP_REMOTE) || (t->ops.caps & TEI_CAP_DEVICE))
             continue;
-        if ((t->ops.target_kinds & kind) && (!(t->ops.mem_kinds & kind) || (r->direct & (1u << i))))
+        if (reaches(t, r))
             return false;
         stranded = true;
     }
     return stranded;
 }
 
-static int add_region(te_engine *e, void *addr, size_t length, const char *location,
-                      unsigned access)
+/* Not what each transport to other hosts reaches. */
+static bool is_special(const struct tei_region *r)
+{
+    return r->kind != TEI_MEM_HOST || r->allow;
+}
+
+/* How memory is registered. */
+struct terms {
+    const char *location;
+    unsigned access;
+    struct tei_allow *allow; /* who alone has it; NULL: all peers */
+};
+
+static int add_region(te_engine *e, void *addr, size_t length, const struct terms *by)
 {
     struct tei_region *r;
-    int rc = check_range(addr, length, access);
+    int rc = check_range(addr, length, by->access);
 
     if (rc)
         return rc;
@@ -190,10 +213,12 @@ static int add_region(te_engine *e, void *addr, size_t length, const char *locat
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a region");
     r->addr = (uintptr_t)addr;
     r->length = length;
-    r->access = access;
+    r->access = by->allow ? 0 : by->access;
+    r->allowed = by->allow ? by->access : 0;
+    r->allow = tei_allow_get(by->allow);
     rc = tei_region_check_free(&e->regions, r);
     if (!rc)
-        rc = find_memory(e, r, location);
+        rc = find_memory(e, r, by->location);
     if (rc)
         goto err_free;
     rc = join_transports(&e->transports, r);
@@ -202,14 +227,14 @@ static int add_region(te_engine *e, void *addr, size_t length, const char *locat
     rc = tei_region_insert(&e->regions, r);
     if (rc)
         goto err_leave;
-    if (r->kind != TEI_MEM_HOST && is_stranded(&e->transports, r))
+    if (is_special(r) && is_stranded(&e->transports, r))
         tei_transports_know(&e->transports, TEI_KIND_STRANDED);
     return 0;
 
 err_leave:
     leave_transports(&e->transports, r, e->transports.n);
 err_free:
-    free(r);
+    tei_region_free(r);
     return rc;
 }
 
@@ -344,26 +369,21 @@ void tei_register_find_stranded(te_engine *e)
     TEI_LIST_EACH(&e->regions.by_addr, link, tmp) {
         const struct tei_region *r = tei_container_of(link, struct tei_region, link);
 
-        if (r->kind != TEI_MEM_HOST && is_stranded(&e->transports, r))
+        if (is_special(r) && is_stranded(&e->transports, r))
             tei_transports_know(&e->transports, TEI_KIND_STRANDED);
     }
 }
 
-int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, const char *location,
-                      unsigned access)
+static int register_all(te_engine *e, const te_buffer *bufs, size_t n, const struct terms *by)
 {
     char before[1024];
     bool more = false; /* transports than before */
-    int rc = tei_engine_check(e);
+    int rc = 0;
 
-    if (!rc && n && !bufs)
-        rc = TEI_FAIL(TE_ERR_INVALID, "the array of buffers is NULL");
-    if (rc || n == 0)
-        return rc;
     snprintf(before, sizeof(before), "%s", te_errmsg());
     pthread_mutex_lock(&e->admin);
     for (size_t i = 0; i < n && !rc; i++) {
-        rc = add_region(e, bufs[i].addr, bufs[i].length, location, access);
+        rc = add_region(e, bufs[i].addr, bufs[i].length, by);
         if (rc)
             give_up(e, bufs, i, rc);
     }
@@ -372,9 +392,9 @@ int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, const char 
     pthread_mutex_unlock(&e->admin);
     if (!rc) /* what drivers and transports have said of things that are not there is no error */
         tei_err_keep(TE_ERR_OK, before);
-    if (!rc && access == TE_LOCAL_ONLY && more)
+    if (!rc && by->access == TE_LOCAL_ONLY && more)
         tei_publish_later(e);
-    if (rc || access == TE_LOCAL_ONLY)
+    if (rc || by->access == TE_LOCAL_ONLY)
         return rc;
     rc = tei_publish(e, n);
     if (rc) {
@@ -385,6 +405,39 @@ int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, const char 
             tei_err_keep(TE_ERR_OK, before);
         tei_publish_later(e);
     }
+    return rc;
+}
+
+static int check_call(te_engine *e, const te_buffer *bufs, size_t n)
+{
+    int rc = tei_engine_check(e);
+
+    return !rc && n && !bufs ? TEI_FAIL(TE_ERR_INVALID, "the array of buffers is NULL") : rc;
+}
+
+int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, const char *location,
+                      unsigned access)
+{
+    int rc = check_call(e, bufs, n);
+
+    return rc || n == 0
+               ? rc
+               : register_all(e, bufs, n, &(struct terms){.location = location, .access = access});
+}
+
+int te_register_allow(te_engine *e, const te_buffer *bufs, size_t n, const char *location,
+                      unsigned access, const char *allow)
+{
+    struct terms by = {.location = location, .access = access};
+    int rc = check_call(e, bufs, n);
+
+    if (!rc && access == TE_LOCAL_ONLY)
+        rc = TEI_FAIL(TE_ERR_INVALID, "memory for some peers, who may do nothing: access is 0");
+    if (!rc)
+        rc = tei_allow_read(e->conf.identity, allow, &by.allow);
+    if (!rc && n)
+        rc = register_all(e, bufs, n, &by);
+    tei_allow_put(by.allow);
     return rc;
 }
 

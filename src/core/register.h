@@ -14,7 +14,7 @@ void tei_register_leave(te_engine *e, struct tei_transport *t);
  * to keep, and to free once the transports have left it.
  */
 int tei_register_own(te_engine *e, void *addr, size_t length, struct tei_region **out);
-/* Looks which memory of devices no transport to other hosts reaches: TEI_KIND_STRANDED. */
+/* Looks which memory, of devices or for some peers only, no transport to other hosts reaches: TEI_KIND_STRANDED. */
 void tei_register_find_stranded(te_engine *e);
 
 #endif

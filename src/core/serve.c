@@ -6,6 +6,7 @@
  * waiting for the answer.
  */
 #include "core/serve.h"
+#include "auth/auth.h"
 #include "core/core.h"
 
 #include <stdlib.h>
@@ -19,6 +20,7 @@ struct serve_job {
     struct tei_job job;
     te_engine *engine;
     struct tei_rpc_call *call;
+    struct tei_who *who;
     enum tei_rpc_type type;
     size_t len;
     char body[];
@@ -29,12 +31,13 @@ static void reply_text(struct tei_rpc_call *call, const char *text)
     tei_rpc_reply(call, text, strlen(text));
 }
 
-static void reply_descriptor(te_engine *e, struct tei_rpc_call *call, size_t from, size_t max_bytes)
+static void reply_descriptor(te_engine *e, struct tei_rpc_call *call, struct tei_who *who,
+                             size_t from, size_t max_bytes)
 {
     char *text;
     size_t len;
 
-    if (tei_descriptor_text(e, from, max_bytes, &text, &len) != 0) {
+    if (tei_descriptor_text(e, &(struct reader){who}, from, max_bytes, &text, &len) != 0) {
         /* What an engine without a segment answers; readers know it. */
         reply_text(call, "null");
         return;
@@ -48,13 +51,14 @@ static void reply_descriptor(te_engine *e, struct tei_rpc_call *call, size_t fro
     free(text);
 }
 
-static void serve_metadata(te_engine *e, struct tei_rpc_call *call, const char *body, size_t len)
+static void serve_metadata(te_engine *e, struct tei_rpc_call *call, struct tei_who *who,
+                           const char *body, size_t len)
 {
     size_t from = 0, max_bytes = 0;
 
     if (tei_page_request_decode(body, len, &from, &max_bytes))
         max_bytes = tei_max(4096, tei_min(max_bytes, e->conf.handshake_max_length));
-    reply_descriptor(e, call, from, max_bytes);
+    reply_descriptor(e, call, who, from, max_bytes);
 }
 
 static void serve_counts(struct counter_set *s, struct tei_rpc_call *call,
@@ -114,7 +118,7 @@ static void serve_probe(te_engine *e, struct tei_rpc_call *call, const char *bod
  * Whether who asks is the one that it says: SERVER in "local_nic_path", SERVER@NIC. What is sent to SERVER may go by the
  * connection that is made.
  */
-static bool is_itself(const struct tei_rpc_call *call, const char *body, size_t len)
+static bool is_itself(const struct tei_who *who, const char *body, size_t len)
 {
     char server[TEI_HOSTPORT_MAX];
     const char *path, *at;
@@ -128,20 +132,21 @@ static bool is_itself(const struct tei_rpc_call *call, const char *body, size_t 
         is = (size_t)(at - path) < sizeof(server);
         snprintf(server, sizeof(server), "%.*s", (int)tei_min((size_t)(at - path), INT16_MAX),
                  path);
-        is = is && tei_rpc_call_is_of(call, server);
+        is = is && tei_who_may_be(who, server);
     }
     json_decref(root);
     return is;
 }
 
-static void serve_connection(te_engine *e, struct tei_rpc_call *call, const char *body, size_t len)
+static void serve_connection(te_engine *e, struct tei_rpc_call *call, const struct tei_who *who,
+                             const char *body, size_t len)
 {
     size_t i = 0;
     struct transports *s = &e->transports;
     struct tei_transport *t;
     json_t *root = NULL;
 
-    if (tei_auth_needs_ticket(e->conf.identity) && !is_itself(call, body, len)) {
+    if (tei_auth_needs_ticket(e->conf.identity) && !is_itself(who, body, len)) {
         reply_text(call, TEI_CONNECTION_REPLY("your certificate is not of the name before the @"));
         return;
     }
@@ -177,12 +182,12 @@ int tei_serve_connect(struct tei_host *h, const struct tei_hostport *where, cons
     return 0;
 }
 
-static void serve(te_engine *e, struct tei_rpc_call *call, enum tei_rpc_type type, const char *body,
-                  size_t len)
+static void serve(te_engine *e, struct tei_rpc_call *call, struct tei_who *who,
+                  enum tei_rpc_type type, const char *body, size_t len)
 {
     switch (type) {
     case TEI_RPC_METADATA:
-        serve_metadata(e, call, body, len);
+        serve_metadata(e, call, who, body, len);
         break;
     case TEI_RPC_NOTIFY:
         serve_notify(e, call, body, len);
@@ -191,7 +196,7 @@ static void serve(te_engine *e, struct tei_rpc_call *call, enum tei_rpc_type typ
         serve_probe(e, call, body, len);
         break;
     case TEI_RPC_CONNECTION:
-        serve_connection(e, call, body, len);
+        serve_connection(e, call, who, body, len);
         break;
     }
 }
@@ -203,7 +208,8 @@ static void serve_job(struct tei_job *j)
     if (tei_rpc_is_moot(s->call))
         reply_text(s->call, "");
     else
-        serve(s->engine, s->call, s->type, s->body, s->len);
+        serve(s->engine, s->call, s->who, s->type, s->body, s->len);
+    tei_who_free(s->who);
     free(s);
 }
 
@@ -218,18 +224,21 @@ void tei_serve_rpc(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type,
                    size_t len)
 {
     te_engine *e = arg;
-    struct serve_job *s;
+    bool heavy = tei_serve_is_heavy(e, type, len);
+    struct tei_who *who = NULL;
+    struct serve_job *s = NULL;
 
-    if (!tei_serve_is_heavy(e, type, len)) {
-        serve(e, call, type, body, len);
-        return;
-    }
-    s = malloc(sizeof(*s) + len + 1);
-    if (!s) {
+    if (!tei_rpc_call_who(call, &who) || (heavy && !(s = malloc(sizeof(*s) + len + 1)))) {
         reply_text(call, "null"); /* what says "refused" to each type */
+        tei_who_free(who);
         return;
     }
-    *s = (struct serve_job){.engine = e, .call = call, .type = type, .len = len};
+    if (!heavy) {
+        serve(e, call, who, type, body, len);
+        tei_who_free(who);
+        return;
+    }
+    *s = (struct serve_job){.engine = e, .call = call, .who = who, .type = type, .len = len};
     memcpy(s->body, body, len);
     s->body[len] = '\0';
     tei_jobs_post(&e->jobs, &s->job, serve_job);

@@ -175,6 +175,7 @@ const char *tei_rpc_parser_body(const struct tei_rpc_parser *p, size_t *len);
 
 /* One request being served. Answered exactly once, from any thread, by tei_rpc_reply(). */
 struct tei_rpc_call;
+struct tei_who; /* auth_who.h */
 
 /* Called on the loop's thread; must not block. `body` is valid during the call. */
 typedef void (*tei_rpc_handler)(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type,
@@ -199,10 +200,10 @@ struct tei_rpc_service {
  */
 void tei_rpc_reply(struct tei_rpc_call *call, const char *text, size_t len);
 /*
- * In the handler: whether who asks may say that it is of that name. With TE_AUTH=mtls its certificate must be; else, and
- * from an address of TE_AUTH_CLASSIC, everybody may.
+ * In the handler, on the loop's thread: who asks, the caller's to free; NULL: nobody that is known, with TE_AUTH=off or
+ * from an address of TE_AUTH_CLASSIC. False: no memory.
  */
-bool tei_rpc_call_is_of(const struct tei_rpc_call *call, const char *name);
+bool tei_rpc_call_who(const struct tei_rpc_call *call, struct tei_who **out);
 /* The key of the address that it comes from, see base/source.h; valid as long as the call. */
 const uint8_t *tei_rpc_source(const struct tei_rpc_call *call);
 /* Whether nobody waits for the answer any more: any will do then. */

@@ -366,11 +366,12 @@ const uint8_t *tei_rpc_source(const struct tei_rpc_call *call)
     return call->source;
 }
 
-bool tei_rpc_call_is_of(const struct tei_rpc_call *call, const char *name)
+bool tei_rpc_call_who(const struct tei_rpc_call *call, struct tei_who **out)
 {
     const struct tei_secure *secure = call->conn->secure;
 
-    return !secure || tei_secure_is_of(secure, name);
+    *out = secure ? tei_secure_who(secure) : NULL;
+    return *out || !secure;
 }
 
 void tei_rpc_reply(struct tei_rpc_call *call, const char *text, size_t len)

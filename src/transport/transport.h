@@ -99,18 +99,21 @@ struct tei_transport;
 struct tei_host;
 struct tei_work;
 struct tei_rpc_call; /* a peer's message that waits for its answer */
+struct tei_who;      /* whom a peer has proved to be; auth_who.h, as the next one */
+struct tei_allow;
 
 /*
- * Registered memory, shared by core and transports. The core makes and destroys it. `remote_users`
- * counts served requests inside it, by host->region_hold() and region_release(); region_del() must
- * bring it to 0.
+ * Registered memory, shared by core and transports. The core makes and destroys it. `remote_users` counts served
+ * requests inside it, by host->region_hold() and region_release(); region_del() must bring it to 0.
  */
 struct tei_region {
     struct tei_link link; /* the core's */
     uint64_t serial;      /* the core's: no other region that this engine has had has it */
     uintptr_t addr;
     size_t length;
-    unsigned access; /* te_access */
+    unsigned access;         /* te_access: of all peers */
+    struct tei_allow *allow; /* the core's: who may do `allowed`, too; NULL: nobody */
+    unsigned allowed;
     char location[32];
     uint8_t kind;            /* enum tei_mem_kind; the host may touch HOST alone */
     int device;              /* of this kind; -1: HOST */
@@ -149,8 +152,8 @@ struct tei_sink {
 };
 
 /*
- * One request, or its part inside one remote buffer. A transport embeds it as the first member of
- * its own struct, the rest of which post() sets: it holds anything.
+ * One request, or its part inside one remote buffer. A transport embeds it as the first member of its own struct, the
+ * rest of which post() sets: it holds anything.
  */
 struct tei_work {
     struct tei_link link; /* the current owner's */
@@ -206,18 +209,19 @@ struct tei_host {
     void (*work_done)(struct tei_host *h, struct tei_list *done);
 
     /*
-     * For a peer's request: finds the one region that holds [addr, addr + length) and allows
-     * `access`, and keeps it from being unregistered until region_release(). TE_ERR_NOT_REGISTERED
-     * or TE_ERR_ACCESS (not logged). O(log n).
+     * For a peer's request: finds the one region that holds [addr, addr + length) and allows `who` (NULL: nobody that
+     * is known) that access, and keeps it from being unregistered until region_release(). TE_ERR_NOT_REGISTERED,
+     * TE_ERR_ACCESS, TE_ERR_REJECTED: others may (not logged). O(log n).
      */
     int (*region_hold)(struct tei_host *h, uint64_t addr, uint64_t length, unsigned access,
-                       struct tei_region **out);
+                       struct tei_who *who, struct tei_region **out);
     void (*region_release)(struct tei_host *h, struct tei_region *r);
     /*
      * For a peer's request that shows a key: its lease, which stays as it is until lease_release(), and its region, held
-     * as by region_hold(). TE_ERR_NOT_FOUND: there is none, or it was revoked. TE_ERR_TIMEOUT: its time is over.
+     * as by region_hold(). TE_ERR_NOT_FOUND: there is none now. TE_ERR_TIMEOUT: it is over. TE_ERR_REJECTED: as above.
      */
-    int (*lease_hold)(struct tei_host *h, const te_lease_key *key, const struct tei_lease **out);
+    int (*lease_hold)(struct tei_host *h, const te_lease_key *key, struct tei_who *who,
+                      const struct tei_lease **out);
     void (*lease_release)(struct tei_host *h, const struct tei_lease *l);
 
     /*
@@ -233,10 +237,7 @@ struct tei_host {
      */
     int (*connect)(struct tei_host *h, const struct tei_hostport *where, const char *body,
                    size_t len, char **answer, size_t *answer_len);
-    /*
-     * A copy of a text, for the `why` of work that ends; lives as long as the work's request can be
-     * asked for. NULL when memory is out.
-     */
+    /* A copy of a text, for the `why` of work that ends; lives as long as that can be asked for. NULL: no memory. */
     const char *(*note)(struct tei_host *h, const struct tei_work *w, const char *text);
     /* A number for the local NIC of that name, the same each time, 1 or more; 0: there are too many. */
     uint8_t (*nic)(struct tei_host *h, const char *name);

@@ -28,12 +28,15 @@ static struct tcp_worker worker;
 static struct tei_conf conf;
 static struct tei_jobs jobs;
 static struct tei_region region = {.length = REGION, .access = TE_REMOTE_RW};
-
+/* What lies right behind the part that is open is for other peers. */
 static int hold(struct tei_host *h, uint64_t addr, uint64_t length, unsigned access,
-                struct tei_region **out)
+                struct tei_who *who, struct tei_region **out)
 {
     (void)h;
     (void)access;
+    (void)who;
+    if (length <= 16 && addr == region.addr + OPEN)
+        return TE_ERR_REJECTED;
     if (addr < region.addr || length > OPEN || addr - region.addr > OPEN - length)
         return TE_ERR_NOT_REGISTERED;
     atomic_fetch_add(&region.remote_users, 1);
@@ -53,12 +56,16 @@ static struct tei_lease lease = {
     .length = REGION / 4, .access = TE_REMOTE_WRITE, .region = &region};
 static unsigned lease_holds;
 
-static int hold_lease(struct tei_host *h, const te_lease_key *key, const struct tei_lease **out)
+static int hold_lease(struct tei_host *h, const te_lease_key *key, struct tei_who *who,
+                      const struct tei_lease **out)
 {
     (void)h;
+    (void)who;
     for (size_t i = 0; i < sizeof(key->bytes); i++)
         if (key->bytes[i] != '0')
-            return key->bytes[i] == '1' ? TE_ERR_TIMEOUT : TE_ERR_NOT_FOUND;
+            return key->bytes[i] == '1'   ? TE_ERR_TIMEOUT
+                   : key->bytes[i] == '2' ? TE_ERR_REJECTED
+                                          : TE_ERR_NOT_FOUND;
     atomic_fetch_add(&region.remote_users, 1);
     lease_holds++;
     *out = &lease;

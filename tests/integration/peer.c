@@ -5,7 +5,7 @@
  *
  *   peer METADATA NAME [OPTION=VALUE]...     NAME "-" means none; prints "ready SEGMENT"
  *
- * OPTION may also be "transport", which is the one to install in the place of tcp.
+ * OPTION may also be "transport": those to install in the place of tcp, with a plus sign between two of them.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -133,6 +133,40 @@ static void do_regions(char **w)
 {
     add_region(number(w[2]), number(w[1]), TE_REMOTE_RW, false);
 }
+
+#ifdef TE_LEASE_H
+/* region_for NAMES BYTES: as region, for those peers */
+static void do_region_for(char **w)
+{
+    te_buffer one = {.length = number(w[2])};
+    if (region_count == REGIONS_MAX) {
+        printf("err -1 too many regions\n");
+        return;
+    }
+    int rc = allocate(one.length, TE_REMOTE_RW, &one.addr);
+    if (!rc)
+        rc = te_register_allow(engine, &one, 1, "*", TE_REMOTE_RW, w[1]);
+    if (rc) {
+        answer(rc);
+        return;
+    }
+    regions[region_count].addr = one.addr;
+    regions[region_count].length = one.length;
+    regions[region_count].parts = 1;
+    printf("ok %zu %" PRIu64 "\n", region_count++, (uint64_t)(uintptr_t)one.addr);
+}
+
+/* let INDEX NAMES: registers it anew, for those peers */
+static void do_let(char **w)
+{
+    uint64_t i = number(w[1]);
+    te_buffer one = {0};
+    if (i < region_count)
+        one = (te_buffer){regions[i].addr, regions[i].length};
+    int rc = te_unregister(engine, one.addr);
+    answer(rc ? rc : te_register_allow(engine, &one, 1, "*", TE_REMOTE_RW, w[2]));
+}
+#endif
 
 /* drop INDEX: unregisters */
 static void do_drop(char **w)
@@ -559,6 +593,10 @@ static const struct {
     {"open_life", 3, do_open_life},
     {"incarnation", 1, do_incarnation},
 #endif
+#ifdef TE_LEASE_H
+    {"region_for", 3, do_region_for},
+    {"let", 3, do_let},
+#endif
     {"region_at", 3, do_region_at},
     {"close", 2, do_close},
     {"move", 9, do_move},
@@ -613,7 +651,14 @@ static int start(int argc, char **argv)
     if (!rc)
         rc = te_engine_create(&o, &engine);
     te_options_fini(&o);
-    return rc ? rc : te_transport_install(engine, transport, NULL);
+    while (!rc && *transport) {
+        char name[32];
+        size_t n = strcspn(transport, "+");
+        snprintf(name, sizeof(name), "%.*s", (int)n, transport);
+        rc = te_transport_install(engine, name, NULL);
+        transport += n + (transport[n] == '+');
+    }
+    return rc;
 }
 
 int main(int argc, char **argv)

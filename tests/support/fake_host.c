@@ -58,19 +58,21 @@ static void work_done(struct tei_host *base, struct tei_list *done)
 }
 
 static int region_hold(struct tei_host *base, uint64_t addr, uint64_t length, unsigned access,
-                       struct tei_region **out)
+                       struct tei_who *who, struct tei_region **out)
 {
     struct fake_host *h = host_of(base);
     int rc = TE_ERR_NOT_REGISTERED;
 
+    (void)who; /* nobody is known here */
     pthread_mutex_lock(&h->lock);
     for (size_t i = 0; i < FAKE_REGIONS_MAX; i++) {
         struct tei_region *r = h->regions[i];
 
         if (!r || addr < r->addr || length > r->length || addr - r->addr > r->length - length)
             continue;
-        rc = (r->access & access) == access ? 0 : TE_ERR_ACCESS;
-        if (!rc) {
+        rc = (r->allowed & access) == access ? TE_ERR_REJECTED : TE_ERR_ACCESS;
+        if ((r->access & access) == access) {
+            rc = 0;
             atomic_fetch_add(&r->remote_users, 1);
             *out = r;
         }
@@ -86,11 +88,13 @@ static void region_release(struct tei_host *base, struct tei_region *r)
         DIE("a region was released that nobody held");
 }
 
-static int lease_hold(struct tei_host *base, const te_lease_key *key, const struct tei_lease **out)
+static int lease_hold(struct tei_host *base, const te_lease_key *key, struct tei_who *who,
+                      const struct tei_lease **out)
 {
     struct fake_host *h = host_of(base);
     int rc = TE_ERR_NOT_FOUND;
 
+    (void)who;
     pthread_mutex_lock(&h->lock);
     if (h->lease.region && memcmp(key, &h->lease_key, sizeof *key) == 0)
         rc = h->lease_error;

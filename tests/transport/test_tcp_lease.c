@@ -115,6 +115,8 @@ static void a_client_is_refused(void **state)
         {TCP_LEASE_LATE, 0, true, TE_ERR_ACCESS},
         {TCP_OUT_OF_LEASE, 1, false, TE_ERR_ACCESS},
         {TCP_OUT_OF_LEASE, 2, false, TE_ERR_ACCESS},
+        {TCP_NOT_YOURS, 1, false, TE_ERR_ACCESS},
+        {TCP_LEASE_OF_OTHERS, 0, true, TE_ERR_ACCESS},
         {TCP_UNKNOWN, TCP_OPTION_LEASE, true, TE_ERR_UNSUPPORTED},
     };
 
@@ -193,6 +195,36 @@ static void ask(const struct served *s, unsigned type, uint64_t id, struct tcp_r
     native_send_with(&s->c, type, id, r, type == TCP_FRAME_WRITE ? payload : "", list, n);
 }
 
+/* Memory that is for some peers only, of whom whoever asks is none. */
+static void a_server_knows_others(void **state)
+{
+    struct served s;
+    struct tei_region *all;
+    struct tcp_range r[3];
+    char zeros[64] = "", got[64] = "x";
+
+    (void)state;
+    serve(&s);
+    s.pair->br->allowed = TE_REMOTE_WRITE;
+    all = fake_region_add(&s.pair->hb, s.pair->b, s.pair->am, 4096, TE_REMOTE_RW);
+    r[0] = r[2] = (struct tcp_range){(uintptr_t)s.pair->am, 8};
+    r[1] = (struct tcp_range){s.inside.addr, 8};
+    native_send(&s.c, TCP_FRAME_WRITE, 1, r, 3, "payloadpayloadpayload...");
+    native_expect(&s.c, TCP_FRAME_ACK, 1, TCP_NOT_YOURS, 1, 0);
+    native_send(&s.c, TCP_FRAME_WRITE, 2, r, 1, "payload");
+    native_expect(&s.c, TCP_FRAME_ACK, 2, TCP_OK, 0, 0);
+    r[1].length = 64;
+    native_send(&s.c, TCP_FRAME_READ, 3, &r[1], 1, "");
+    native_expect(&s.c, TCP_FRAME_DATA, 3, TCP_REFUSED, 0, 64); /* nobody may read it */
+    native_get(s.c.fd, got, sizeof got);
+    assert_memory_equal(got, zeros, sizeof zeros);
+    assert_memory_equal(s.pair->bm + 4096, zeros, 8);
+    assert_int_equal(atomic_load(&all->remote_users), 0);
+    close(s.c.fd);
+    fake_region_del(&s.pair->hb, s.pair->b, all);
+    pair_close(s.pair);
+}
+
 static void a_server_decides(void **state)
 {
     struct served s;
@@ -217,6 +249,9 @@ static void a_server_decides(void **state)
     native_expect(&s.c, TCP_FRAME_DATA, 5, TCP_LEASE_LATE, 0, 64);
     native_get(s.c.fd, got, sizeof got);
     assert_memory_equal(got, zeros, sizeof zeros);
+    fake_lease_over(&s.pair->hb, TE_ERR_REJECTED);
+    ask(&s, TCP_FRAME_WRITE, 6, (struct tcp_range){s.inside.addr, 8}, &s.key, 24);
+    native_expect(&s.c, TCP_FRAME_ACK, 6, TCP_LEASE_OF_OTHERS, 0, 0);
     assert_int_equal(fake_lease_over(&s.pair->hb, 0), 0);
     assert_memory_equal(s.pair->bm + beyond.addr - (uintptr_t)s.pair->bm, zeros, 11);
     close(s.c.fd);
@@ -280,10 +315,10 @@ static void who_stands_still_is_ended(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_frame_shows_one),         cmocka_unit_test(it_is_shown_again),
-        cmocka_unit_test(a_client_is_refused),       cmocka_unit_test(old_framing_gets_none),
-        cmocka_unit_test(a_server_decides),          cmocka_unit_test(a_malformed_key),
-        cmocka_unit_test(who_stands_still_is_ended),
+        cmocka_unit_test(a_frame_shows_one),     cmocka_unit_test(it_is_shown_again),
+        cmocka_unit_test(a_client_is_refused),   cmocka_unit_test(old_framing_gets_none),
+        cmocka_unit_test(a_server_knows_others), cmocka_unit_test(a_server_decides),
+        cmocka_unit_test(a_malformed_key),       cmocka_unit_test(who_stands_still_is_ended),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,10 +6,12 @@
 
 #include "base/os.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
 #define PRINT "0123456789abcdef0123456789abcdef"
+#define OTHER "1123456789abcdef0123456789abcdef"
 #define EPOCH 0x1122334455667788
 
 static uint8_t master[TEI_AUTH_PROOF] = {1, 2, 3};
@@ -25,12 +27,37 @@ static struct tei_auth *giver(void)
     return &a;
 }
 
+/* Any certificate. */
+static X509 *blank(void)
+{
+    void *library = dlopen("libcrypto.so.3", RTLD_NOW | RTLD_NODELETE);
+    X509 *(*make)(void) = NULL;
+
+    assert_non_null(library);
+    *(void **)&make = dlsym(library, "X509_new");
+    dlclose(library);
+    assert_non_null(make);
+    return make();
+}
+
+/* A ticket is given for a certificate with those digits. */
+static void saw(const char *print)
+{
+    X509 *certificate = blank();
+
+    assert_true(tei_auth_seen_add(giver(), &certs, print, certificate));
+    giver()->o->X509_free(certificate);
+}
+
 static enum tei_auth_cause cause_of(const char *id, uint8_t key[TEI_TICKET_KEY])
 {
     enum tei_auth_cause cause = TEI_AUTH_N_CAUSES;
+    X509 *certificate = NULL;
 
-    if (tei_auth_ticket_key(giver(), id, strlen(id), key, &cause))
+    if (tei_auth_ticket_key(giver(), id, strlen(id), key, &certificate, &cause)) {
+        assert_non_null(certificate);
         return TEI_AUTH_N_CAUSES;
+    }
     assert_int_not_equal(cause, TEI_AUTH_N_CAUSES);
     return cause;
 }
@@ -51,6 +78,8 @@ TEST(a_ticket_has_a_key_of_its_own)
     uint8_t one[TEI_TICKET_KEY], again[TEI_TICKET_KEY], other[TEI_TICKET_KEY];
     char id[TEI_TICKET_ID_MAX + 1];
 
+    saw(PRINT);
+    saw(OTHER);
     name(id, sizeof(id), EPOCH, PRINT, end);
     assert_int_equal(cause_of(id, one), TEI_AUTH_N_CAUSES);
     assert_int_equal(cause_of(id, again), TEI_AUTH_N_CAUSES);
@@ -58,7 +87,7 @@ TEST(a_ticket_has_a_key_of_its_own)
     name(id, sizeof(id), EPOCH, PRINT, end + 1);
     assert_int_equal(cause_of(id, other), TEI_AUTH_N_CAUSES);
     assert_memory_not_equal(one, other, sizeof(one));
-    name(id, sizeof(id), EPOCH, "1123456789abcdef0123456789abcdef", end);
+    name(id, sizeof(id), EPOCH, OTHER, end);
     assert_int_equal(cause_of(id, other), TEI_AUTH_N_CAUSES);
     assert_memory_not_equal(one, other, sizeof(one));
     master[0] ^= 1;
@@ -66,6 +95,30 @@ TEST(a_ticket_has_a_key_of_its_own)
     assert_int_equal(cause_of(id, other), TEI_AUTH_N_CAUSES);
     assert_memory_not_equal(one, other, sizeof(one));
     master[0] ^= 1;
+    tei_auth_seen_forget(giver(), &certs);
+}
+
+/* Whose certificate made room for others is told to ask for another ticket. */
+TEST(certificates_make_room)
+{
+    int64_t end = tei_wall_ms() / 1000 + 60;
+    char id[TEI_TICKET_ID_MAX + 1], print[AUTH_PRINT + 1];
+    uint8_t key[TEI_TICKET_KEY];
+
+    saw(PRINT);
+    saw(OTHER);
+    for (unsigned i = 0; i < 16383; i++) {
+        snprintf(print, sizeof(print), "%032x", i);
+        saw(print);
+        saw(print);
+    }
+    name(id, sizeof(id), EPOCH, PRINT, end);
+    assert_int_equal(cause_of(id, key), TEI_AUTH_TICKET);
+    name(id, sizeof(id), EPOCH, OTHER, end);
+    assert_int_equal(cause_of(id, key), TEI_AUTH_N_CAUSES);
+    saw(PRINT);
+    assert_int_equal(cause_of(id, key), TEI_AUTH_TICKET);
+    tei_auth_seen_forget(giver(), &certs);
 }
 
 TEST(tickets_that_are_not_good_any_more)
@@ -74,12 +127,14 @@ TEST(tickets_that_are_not_good_any_more)
     uint8_t key[TEI_TICKET_KEY];
     char id[TEI_TICKET_ID_MAX + 1];
 
+    saw(PRINT);
     name(id, sizeof(id), EPOCH + 1, PRINT, now + 60);
     assert_int_equal(cause_of(id, key), TEI_AUTH_TICKET);
     name(id, sizeof(id), EPOCH, PRINT, now - 60);
     assert_int_equal(cause_of(id, key), TEI_AUTH_EXPIRED);
     name(id, sizeof(id), EPOCH, PRINT, -1);
     assert_int_equal(cause_of(id, key), TEI_AUTH_EXPIRED);
+    tei_auth_seen_forget(giver(), &certs);
 }
 
 TEST(names_that_are_of_no_ticket)
@@ -95,6 +150,8 @@ TEST(names_that_are_of_no_ticket)
                                       "1122334455667788." PRINT ".9999999999x",
                                       "1122334455667788.x" PRINT ".99999999",
                                       "11223344556677889." PRINT ".9999999",
+                                      "112233445566778." PRINT ".999999999",
+                                      "1122334455667788.0123456789abcdef.9999999999",
                                       "-.x.-"};
     char longest[TEI_TICKET_ID_MAX + 2];
     uint8_t key[TEI_TICKET_KEY];
@@ -138,6 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_ticket_has_a_key_of_its_own),
+        cmocka_unit_test(certificates_make_room),
         cmocka_unit_test(tickets_that_are_not_good_any_more),
         cmocka_unit_test(names_that_are_of_no_ticket),
         cmocka_unit_test(what_a_server_says_first),

@@ -65,11 +65,12 @@ static void a_peer_needs_the_right(void **state)
     struct world *w = *state;
     struct tei_region *r = put(w, AT(1), 4096, TE_REMOTE_READ), *got = NULL;
 
-    assert_int_equal(tei_region_hold(&w->map, AT(1), 1, TE_REMOTE_WRITE, &got), TE_ERR_ACCESS);
-    assert_int_equal(tei_region_hold(&w->map, AT(2), 1, TE_REMOTE_READ, &got),
+    assert_int_equal(tei_region_hold(&w->map, AT(1), 1, TE_REMOTE_WRITE, NULL, &got),
+                     TE_ERR_ACCESS);
+    assert_int_equal(tei_region_hold(&w->map, AT(2), 1, TE_REMOTE_READ, NULL, &got),
                      TE_ERR_NOT_REGISTERED);
     assert_null(got);
-    assert_int_equal(tei_region_hold(&w->map, AT(1), 4096, TE_REMOTE_READ, &got), 0);
+    assert_int_equal(tei_region_hold(&w->map, AT(1), 4096, TE_REMOTE_READ, NULL, &got), 0);
     assert_ptr_equal(got, r);
     tei_region_release(got);
     assert_int_equal(atomic_load(&r->remote_users), 0);
@@ -137,7 +138,7 @@ static void many_are_hidden_at_once(void **state)
         tei_list_del(link);
         tei_region_show_again(&w->map, r);
     }
-    assert_int_equal(tei_region_list(&w->map, 4096, &list, &n, &version), 0);
+    assert_int_equal(tei_region_list(&w->map, NULL, 4096, &list, &n, &version), 0);
     assert_int_equal(n, 3);
     for (size_t i = 0; i < n; i++)
         assert_int_equal(list[i].addr, AT(3 + i));
@@ -154,7 +155,7 @@ static void the_list_is_by_address_and_in_parts(void **state)
     put(w, AT(3), 1, TE_REMOTE_READ);
     put(w, AT(2), 1, TE_LOCAL_ONLY);
     put(w, AT(1), 5000, TE_REMOTE_RW);
-    assert_int_equal(tei_region_list(&w->map, 4096, &list, &n, &version), 0);
+    assert_int_equal(tei_region_list(&w->map, NULL, 4096, &list, &n, &version), 0);
     assert_int_equal(n, 3);
     assert_int_equal(version, 3);
     assert_int_equal(list[0].addr, AT(1));

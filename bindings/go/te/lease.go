@@ -41,6 +41,25 @@ type Lease struct {
 // bytes of registered memory from offset on. It allows nothing any more after lifetime; 0: until it is revoked. Memory
 // that is reached by leases alone is registered as LocalOnly. Each lease is to be revoked.
 func (e *Engine) GrantLease(m *Memory, offset, length int, access Access, lifetime time.Duration) (*Lease, error) {
+	return e.grant(m, offset, length, lifetime, func(at unsafe.Pointer, ms C.int64_t, id *C.te_lease, key *C.te_lease_key) C.int {
+		return C.te_lease_grant(e.c, at, C.size_t(length), C.uint(access), ms, id, key)
+	})
+}
+
+// GrantLeaseAllow is GrantLease with a key that is of use to those peers alone, as of RegisterAllow.
+func (e *Engine) GrantLeaseAllow(m *Memory, offset, length int, access Access, lifetime time.Duration, allow ...string) (*Lease, error) {
+	names, err := peerNames(allow)
+	if err != nil {
+		return nil, err
+	}
+	defer C.free(unsafe.Pointer(names))
+	return e.grant(m, offset, length, lifetime, func(at unsafe.Pointer, ms C.int64_t, id *C.te_lease, key *C.te_lease_key) C.int {
+		return C.te_lease_grant_allow(e.c, at, C.size_t(length), C.uint(access), ms, names, id, key)
+	})
+}
+
+func (e *Engine) grant(m *Memory, offset, length int, lifetime time.Duration,
+	f func(at unsafe.Pointer, ms C.int64_t, id *C.te_lease, key *C.te_lease_key) C.int) (*Lease, error) {
 	switch {
 	case offset < 0 || length < 0 || offset > m.n || length > m.n-offset:
 		return nil, fail(ErrInvalid, "a lease of %d bytes from %d on of memory of %d", length, offset, m.n)
@@ -54,10 +73,7 @@ func (e *Engine) GrantLease(m *Memory, offset, length int, access Access, lifeti
 	}
 	var id C.te_lease
 	var key C.te_lease_key
-	err := e.call(func() C.int {
-		at := unsafe.Add(m.p, offset)
-		return C.te_lease_grant(e.c, at, C.size_t(length), C.uint(access), ms, &id, &key)
-	})
+	err := e.call(func() C.int { return f(unsafe.Add(m.p, offset), ms, &id, &key) })
 	if err != nil {
 		return nil, err
 	}

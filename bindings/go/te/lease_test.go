@@ -5,8 +5,11 @@ package te
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -204,6 +207,67 @@ func TestLeaseKeyIsNotShown(t *testing.T) {
 	for _, form := range []string{"%d", "%x", "%X", "%#v", "%q"} {
 		if text := strings.Trim(fmt.Sprintf(form, l.Key[:3]), "[]{}"); strings.Contains(shown, text) {
 			t.Errorf("%s is in %s", text, shown)
+		}
+	}
+}
+
+// member makes an engine with TE_AUTH that shows the first of these ids, and knows them all.
+func member(t *testing.T, ids ...string) *Engine {
+	t.Helper()
+	var lines strings.Builder
+	for _, id := range ids {
+		key := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte(id), 32))
+		fmt.Fprintf(&lines, "%s:%s\n", id, key)
+	}
+	path := filepath.Join(t.TempDir(), ids[0])
+	if err := os.WriteFile(path, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(Options{Name: "127.0.0.1", Set: map[string]string{"TE_AUTH": "psk", "TE_AUTH_KEYS": path}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func TestForSomePeers(t *testing.T) {
+	target, a, b := member(t, "t", "a", "b"), member(t, "a", "t"), member(t, "b", "t")
+	pool, err := target.Alloc(2*leased, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := target.RegisterAllow([]*Memory{pool}, "", RemoteRW, "nobody", "b"); err != nil {
+		t.Fatal(err)
+	}
+	l, err := target.GrantLeaseAllow(pool, leased, leased, RemoteWrite, 0, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(e *Engine, offset uint64, key *LeaseKey) error {
+		local := alloc(t, e, leased, LocalOnly)
+		w := &leaseWorld{t: t, e: e, local: local, s: open(t, e, name(t, target))}
+		r := Request{Write, local.Bytes(), w.s, pool.Addr() + offset}
+		return w.ends(func(b *Batch) error { return b.Submit([]Request{r}, &SubmitOptions{Lease: key}) })
+	}
+	if write(a, 0, nil) == nil {
+		t.Error("a peer was let in that is not named")
+	}
+	if err := write(b, 0, nil); err != nil {
+		t.Error(err)
+	}
+	if err := write(b, leased, &l.Key); !errors.Is(err, ErrAccess) {
+		t.Errorf("a key of others: %v", err)
+	}
+	if err := write(a, leased, &l.Key); err != nil {
+		t.Error(err)
+	}
+	for _, wrong := range [][]string{{}, {""}, {"a b"}, {"a,b"}, {"a\x00"}} {
+		if err := target.RegisterAllow([]*Memory{pool}, "", RemoteRW, wrong...); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%q: %v", wrong, err)
+		}
+		if _, err := target.GrantLeaseAllow(pool, 0, 1, RemoteWrite, 0, wrong...); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%q: %v", wrong, err)
 		}
 	}
 }

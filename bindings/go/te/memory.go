@@ -10,6 +10,7 @@ import "C"
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"unsafe"
 )
@@ -151,6 +152,35 @@ func (e *Engine) registering(ms []*Memory, err error) {
 
 // RegisterAll registers all of them or none, and tells peers once.
 func (e *Engine) RegisterAll(ms []*Memory, location string, access Access) error {
+	return e.registerAll(ms, location, func(list *C.te_buffer, where *C.char) C.int {
+		return C.te_register_batch(e.c, list, C.size_t(len(ms)), where, C.uint(access))
+	})
+}
+
+// RegisterAllow is RegisterAll for those peers alone, with TE_AUTH: allow names them, by the ids of their keys or names
+// of their certificates. The requests of others end with ErrAccess.
+func (e *Engine) RegisterAllow(ms []*Memory, location string, access Access, allow ...string) error {
+	names, err := peerNames(allow)
+	if err != nil {
+		return err
+	}
+	defer C.free(unsafe.Pointer(names))
+	return e.registerAll(ms, location, func(list *C.te_buffer, where *C.char) C.int {
+		return C.te_register_allow(e.c, list, C.size_t(len(ms)), where, C.uint(access), names)
+	})
+}
+
+// peerNames is the list as C takes it, which is to be freed.
+func peerNames(allow []string) (*C.char, error) {
+	for _, name := range allow {
+		if strings.ContainsAny(name, ",\x00") {
+			return nil, fail(ErrInvalid, "%q is no name of a peer", name)
+		}
+	}
+	return C.CString(strings.Join(allow, ",")), nil
+}
+
+func (e *Engine) registerAll(ms []*Memory, location string, f func(list *C.te_buffer, where *C.char) C.int) error {
 	if len(ms) == 0 {
 		return nil
 	}
@@ -167,9 +197,7 @@ func (e *Engine) RegisterAll(ms []*Memory, location string, access Access) error
 		at := &unsafe.Slice(list, len(ms))[i]
 		at.addr, at.length = m.p, C.size_t(m.n)
 	}
-	err := e.callLocated(location, func(where *C.char) C.int {
-		return C.te_register_batch(e.c, list, C.size_t(len(ms)), where, C.uint(access))
-	})
+	err := e.callLocated(location, func(where *C.char) C.int { return f(list, where) })
 	e.registering(ms, err)
 	return err
 }

@@ -2,6 +2,10 @@
 """Memory that is reached by the key of a lease, and by nothing else, until it is revoked."""
 
 import asyncio
+import base64
+import os
+import shutil
+import tempfile
 import unittest
 
 import transfer_engine as te
@@ -163,6 +167,71 @@ class Leases(Case):
         with self.assertRaises(te.EngineClosed):
             self.grant()
         self.assertEqual(in_python("te_lease_grant() and te_revoke()"), "grant() and Lease.revoke()")
+
+
+class ForSomePeers(Case):
+    """With keys of TE_AUTH: a target, and two peers that it knows by their ids."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="te_python_auth_")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.target, self.one, self.two = (
+            self.member(*ids) for ids in (("t", "a", "b"), ("a", "t"), ("b", "t"))
+        )
+        self.ours, self.theirs = bytearray(b"x" * SIZE), bytearray(2 * SIZE)
+        for engine in (self.one, self.two):
+            engine.register(self.ours)
+
+    def member(self, *ids):
+        path = os.path.join(self.folder, ids[0])
+        with open(path, "w", encoding="ascii", opener=lambda p, f: os.open(p, f, 0o600)) as f:
+            f.writelines(f"{i}:{base64.b64encode(i.encode() * 32).decode()}\n" for i in ids)
+        options = {"TE_AUTH": "psk", "TE_AUTH_KEYS": path}
+        engine = te.Engine(name=HOST, options=options)
+        self.addCleanup(engine.close)
+        return engine
+
+    def write(self, engine, remote, lease=None):
+        segment = engine.open(self.target.name)
+        return ended(lambda: segment.write(self.ours, remote, lease=lease))
+
+    def test_registered(self):
+        for allow in ("a", ["a"], ("nobody", "a")):
+            with self.target.register(self.theirs, allow=allow) as region:
+                self.assertEqual(self.write(self.one, region.address), SIZE)
+                self.assertSameBytes(self.theirs[:SIZE], self.ours)
+                self.assertNotEqual(self.write(self.two, region.address), SIZE)
+        many = self.target.register_many([self.theirs, bytearray(SIZE)], allow=["b"])
+        self.assertEqual(self.write(self.two, many[1].address), SIZE)
+        self.assertIn(self.write(self.one, many[1].address)[0], ("TE_ERR_ACCESS", "TE_ERR_STALE"))
+
+    def test_leased(self):
+        self.target.register(self.theirs, access=te.Access.LOCAL_ONLY)
+        with self.target.grant(self.theirs, access=te.Access.WRITE, allow=["a", "c"]) as lease:
+            self.assertEqual(self.write(self.one, lease.address, lease), SIZE)
+            self.theirs[:] = bytes(2 * SIZE)
+            got = self.write(self.two, lease.address, lease)
+            self.assertEqual(got[0], "TE_ERR_ACCESS")
+            self.assertIn("others alone", got[1])
+            self.assertFalse(any(self.theirs))
+
+    def test_wrong_lists(self):
+        def register(allow):
+            self.target.register(bytearray(10), allow=allow)
+
+        for wrong, error, text in (
+            ("", te.RequestError, "a name of 0 bytes"),
+            ([], te.RequestError, "a name of 0 bytes"),
+            ("a b", te.RequestError, "is no id of a key file"),
+            ("a,b", ValueError, "has a comma"),
+            (["a", 5], TypeError, "a name in allow must be a str, not int"),
+            (7, TypeError, "not iterable"),
+        ):
+            with self.assertRaisesRegex(error, text):
+                register(wrong)
+        with te.Engine(name=HOST) as open_to_all:
+            with self.assertRaisesRegex(te.TransferError, "needs TE_AUTH=psk or TE_AUTH=mtls"):
+                open_to_all.register(bytearray(10), allow="a")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from ._batch import Batch, Opcode, Pages, Paths, Prepared, checked_timeout, subm
 from ._counter import Adder, Counter
 from ._errors import INVALID, METADATA, NOT_FOUND, TransferError, error_for, in_python
 from ._lease import Lease, granted
-from ._memory import integer, kind, listed, local_words, numbers, sized_span, words
+from ._memory import integer, kind, listed, local_words, numbers, peers_access, sized_span, words
 from ._native import (
     COUNTERS,
     Buffer,
@@ -33,6 +33,7 @@ from ._native import (
     SubmitOptions,
     Warm,
     lib,
+    listed_names,
     message,
     sized_text,
     text,
@@ -307,15 +308,16 @@ class Engine:
         *,
         location: str = "*",
         access: Optional[Access] = None,
+        allow: Union[None, str, Sequence[str]] = None,
     ) -> Region:
         """Registers memory: an object that holds some, or an address and a length.
 
         The object is kept alive until the region is closed. What cannot be written to, such as
-        bytes, is registered for reading only, unless `access` says otherwise.
+        bytes, is registered for reading only, unless `access` says otherwise. `allow` names those
+        peers for whom alone it is, with TE_AUTH: ids of keys, or names of certificates.
         """
-        return self.register_many([buffer], None if length is None else [length], location, access)[
-            0
-        ]
+        lengths = None if length is None else [length]
+        return self.register_many([buffer], lengths, location, access, allow)[0]
 
     def register_many(
         self,
@@ -323,6 +325,7 @@ class Engine:
         lengths: Optional[Sequence[int]] = None,
         location: str = "*",
         access: Optional[Access] = None,
+        allow: Union[None, str, Sequence[str]] = None,
     ) -> List[Region]:
         """Registers all of them or none, and tells peers of them at once."""
         listed(buffers, "buffers")
@@ -334,23 +337,16 @@ class Engine:
         for buffer, (where, length) in zip(buffers, spans):
             if not length and where.nbytes is not None:
                 raise BufferError(f"{kind(buffer)} has 0 bytes, none to register; leave it out")
-        read_only = not all(where.writable for where, _ in spans)
-        if access is None:
-            access = Access.READ if read_only else Access.READ_WRITE
-        elif read_only and access & Access.WRITE:
-            raise BufferError(
-                "peers cannot write to memory that is read-only: use access=Access.READ, or register a"
-                " copy that is not"
-            )
+        may = peers_access(spans, access)
+        names = None if allow is None else listed_names(allow)
         table = (Buffer * len(spans))(*[Buffer(where.address, length) for where, length in spans])
         with self._state.inside:
             handle = self._state.handle()
             holds = [(where.address, Hold(where.keep)) for where, _ in spans]
             for address, hold in holds:
                 self._state.pin(address, hold)
-            rc = lib.te_register_batch(
-                handle, table, len(spans), text(location, "location"), int(access)
-            )
+            how = handle, table, len(spans), text(location, "location"), may
+            rc = lib.te_register_batch(*how) if names is None else lib.te_register_allow(*how, names)
             if rc < 0:
                 failed = lib.error(rc)
                 for address, hold in holds:
@@ -378,12 +374,14 @@ class Engine:
         *,
         access: Access,
         seconds: Optional[float] = None,
+        allow: Union[None, str, Sequence[str]] = None,
     ) -> Lease:
         """Lets whoever has the key do `access`, which the memory's own may lack, in a part of a region.
 
         `seconds` from now on; None: until it is revoked. Memory for leases alone is registered as Access.LOCAL_ONLY.
+        With `allow` the key is of use to those peers alone, as of register().
         """
-        return granted(self, buffer, length, int(access), seconds)
+        return granted(self, buffer, length, int(access), seconds, allow)
 
     def alloc(self, length: int, location: str = "*") -> memoryview:
         """Zeroed memory of this host, page-aligned, on a NUMA node ("cpu:N") or any.

@@ -7,10 +7,10 @@ import ctypes
 import math
 from ctypes import byref
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
 from ._memory import kind, sized_span
-from ._native import LeaseKey, lib
+from ._native import LeaseKey, lib, listed_names
 
 if TYPE_CHECKING:
     from ._engine import Engine
@@ -59,20 +59,26 @@ class Lease:
 
 
 def granted(
-    engine: Engine, buffer: Any, length: Optional[int], access: int, seconds: Optional[float]
+    engine: Engine,
+    buffer: Any,
+    length: Optional[int],
+    access: int,
+    seconds: Optional[float],
+    allow: Union[None, str, Sequence[str]],
 ) -> Lease:
-    """te_lease_grant()."""
+    """te_lease_grant(), te_lease_grant_allow()."""
     where, nbytes = sized_span(buffer, length)
     if not where.writable and access & _WRITE:
         raise BufferError(f"peers cannot write to {kind(buffer)}, which is read-only")
     lifetime_ms, ident, key = _milliseconds(seconds), ctypes.c_uint64(), LeaseKey()
+    names = None if allow is None else listed_names(allow)
     with engine._state.inside:
-        handle = engine._state.handle()
-        lib.check(
-            lib.te_lease_grant(
-                handle, where.address, nbytes, access, lifetime_ms, byref(ident), byref(key)
-            )
-        )
+        what = engine._state.handle(), where.address, nbytes, access, lifetime_ms
+        if names is None:
+            rc = lib.te_lease_grant(*what, byref(ident), byref(key))
+        else:
+            rc = lib.te_lease_grant_allow(*what, names, byref(ident), byref(key))
+        lib.check(rc)
     return Lease(engine, ident.value, bytes(key.bytes), where.address, nbytes)
 
 

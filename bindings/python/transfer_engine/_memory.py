@@ -211,6 +211,17 @@ def sized_span(obj: Any, length: Optional[int], written: bool = False) -> Tuple[
     return where, length
 
 
+def peers_access(spans: Sequence[Tuple[Span, int]], access: Optional[int]) -> int:
+    """What peers may do with memory that is registered, None: all that can be done with it; 1 is to read, 2 to write."""
+    read_only = not all(where.writable for where, _ in spans)
+    if access is not None and read_only and access & 2:
+        raise BufferError(
+            "peers cannot write to memory that is read-only: use access=Access.READ, or register a"
+            " copy that is not"
+        )
+    return int(access) if access is not None else 1 if read_only else 3
+
+
 def listed(values: Any, what: str) -> Any:
     """The same, which is a list or can be used as one."""
     if isinstance(values, (str, bytes, bytearray)) or not hasattr(values, "__len__"):

@@ -230,12 +230,17 @@ _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
     "te_transport_uninstall": (c_int, [_E, c_char_p]),
     "te_topology_json": (c_int, [_E, c_char_p, c_size_t]),
     "te_register_batch": (c_int, [_E, c_void_p, c_size_t, c_char_p, c_uint]),
+    "te_register_allow": (c_int, [_E, c_void_p, c_size_t, c_char_p, c_uint, c_char_p]),
     "te_unregister_batch": (c_int, [_E, c_void_p, c_size_t]),
     "te_alloc": (c_int, [_E, c_size_t, c_char_p, POINTER(c_void_p)]),
     "te_free": (c_int, [_E, c_void_p]),
     "te_lease_grant": (
         c_int,
         [_E, c_void_p, c_size_t, c_uint, c_int64, _U64P, POINTER(LeaseKey)],
+    ),
+    "te_lease_grant_allow": (
+        c_int,
+        [_E, c_void_p, c_size_t, c_uint, c_int64, c_char_p, _U64P, POINTER(LeaseKey)],
     ),
     "te_revoke": (c_int, [_E, c_uint64]),
     "te_incarnation": (c_uint64, [_E]),
@@ -368,6 +373,15 @@ def text(value: str, what: str) -> bytes:
     if b"\0" in data:
         raise ValueError(f"{what} holds a NUL character")
     return data
+
+
+def listed_names(allow: Any) -> bytes:
+    """A list of peers as the library takes it: of one name, or of several."""
+    names = [allow] if isinstance(allow, str) else list(allow)
+    for name in names:
+        if b"," in text(name, "a name in allow"):
+            raise ValueError(f"{name!r} in allow has a comma: give a list of names")
+    return text(",".join(names), "allow")
 
 
 def part(value: Any, what: str) -> bytes:

@@ -6,6 +6,7 @@ use crate::error::{check, Error, Result};
 use crate::region::{Access, Region};
 use crate::request::milliseconds;
 use crate::sys;
+use crate::text::to_c;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -84,24 +85,25 @@ impl Lease {
         range: Range<usize>,
         access: Access,
         lifetime: Option<Duration>,
+        allow: Option<&str>,
     ) -> Result<Lease> {
         if lifetime == Some(Duration::ZERO) {
             return Err(Error::Invalid("a lease of no time; None: until it is revoked".into()));
         }
         let engine = region.inner.engine();
         let (mut id, mut key) = (0, sys::te_lease_key { bytes: [0; 24] });
-        let addr = region.inner.part(&range)?;
+        let allow = allow.map(to_c).transpose()?;
+        let (e, addr, n) = (engine.raw(), region.inner.part(&range)?.cast(), range.len());
+        let (access, ms) = (access.mask(), lifetime.map_or(0, milliseconds));
         // SAFETY: the engine lives, and finds the memory among what is registered; two values are written.
         check(unsafe {
-            sys::te_lease_grant(
-                engine.raw(),
-                addr.cast(),
-                range.len(),
-                access.mask(),
-                lifetime.map_or(0, milliseconds),
-                &mut id,
-                &mut key,
-            )
+            match &allow {
+                None => sys::te_lease_grant(e, addr, n, access, ms, &mut id, &mut key),
+                Some(names) => {
+                    let names = names.as_ptr();
+                    sys::te_lease_grant_allow(e, addr, n, access, ms, names, &mut id, &mut key)
+                }
+            }
         })?;
         Ok(Lease { engine: engine.clone(), id, key: key.bytes.into(), revoked: false })
     }

@@ -64,17 +64,27 @@ impl Access {
 pub struct RegionOptions<'o> {
     pub(crate) location: Option<&'o str>,
     pub(crate) access: Access,
+    allow: Option<&'o str>,
 }
 
 impl<'o> RegionOptions<'o> {
     /// Memory with this access for peers, wherever it lies.
     pub fn new(access: Access) -> Self {
-        RegionOptions { location: None, access }
+        RegionOptions { location: None, access, allow: None }
     }
 
     /// Where the memory lies or is to lie: `cpu:N`, `cuda:N`, `hip:N`, or `*` for "find out".
     pub fn location(mut self, location: &'o str) -> Self {
         self.location = Some(location);
+        self
+    }
+
+    /// For these peers alone, with `TE_AUTH`: "NAME,NAME", ids of keys or names of certificates. Others end with
+    /// [`ErrorKind::Access`].
+    ///
+    /// [`ErrorKind::Access`]: crate::ErrorKind::Access
+    pub fn allow(mut self, names: &'o str) -> Self {
+        self.allow = Some(names);
         self
     }
 
@@ -188,6 +198,23 @@ pub(crate) struct Registered {
 unsafe impl Send for Registered {}
 // SAFETY: as above.
 unsafe impl Sync for Registered {}
+
+fn register(engine: &Handle, addr: usize, n: usize, options: &RegionOptions<'_>) -> Result<()> {
+    let location = options.location.map(to_c).transpose()?;
+    let allow = options.allow.map(to_c).transpose()?;
+    let (at, access, one) = (addr as *mut c_void, options.access.mask(), or_null(&location));
+    let buffer = sys::te_buffer { addr: at, length: n };
+    // SAFETY: the memory stays valid until it is unregistered; the strings and the buffer are read during the call.
+    let rc = unsafe {
+        match &allow {
+            None => sys::te_register(engine.raw(), at, n, one, access),
+            Some(names) => {
+                sys::te_register_allow(engine.raw(), &buffer, 1, one, access, names.as_ptr())
+            }
+        }
+    };
+    check(rc).map(|_| ())
+}
 
 /// Undoes a registration. Whether peers are certain to be off the memory.
 pub(crate) fn unregister(engine: &Handle, addr: usize) -> Result<()> {
@@ -321,18 +348,7 @@ impl<'a> Region<'a> {
             registered: false,
             tracker: tracker.cloned(),
         };
-        let location = options.location.map(to_c).transpose()?;
-        // SAFETY: the memory stays valid until it is unregistered; the string is read during the call.
-        let rc = unsafe {
-            sys::te_register(
-                engine.raw(),
-                inner.addr() as *mut c_void,
-                inner.length,
-                or_null(&location),
-                options.access.mask(),
-            )
-        };
-        check(rc)?;
+        register(engine, inner.addr(), inner.length, options)?;
         inner.registered = true;
         if let Some(tracker) = tracker {
             tracker.add_region(inner.addr());
@@ -440,7 +456,18 @@ impl<'a> Region<'a> {
         access: Access,
         lifetime: Option<Duration>,
     ) -> Result<Lease> {
-        Lease::grant(self, range, access, lifetime)
+        Lease::grant(self, range, access, lifetime, None)
+    }
+
+    /// The same, and the key is of use to those peers alone, as of [`RegionOptions::allow`].
+    pub fn lease_for(
+        &self,
+        allow: &str,
+        range: Range<usize>,
+        access: Access,
+        lifetime: Option<Duration>,
+    ) -> Result<Lease> {
+        Lease::grant(self, range, access, lifetime, Some(allow))
     }
 
     /// Unregisters the memory: when this returns `Ok`, no peer can touch it any more. Else the region

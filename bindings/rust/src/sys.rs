@@ -229,6 +229,14 @@ extern "C" {
         location: *const c_char,
         access: c_uint,
     ) -> c_int;
+    pub fn te_register_allow(
+        e: *mut te_engine,
+        bufs: *const te_buffer,
+        n: usize,
+        location: *const c_char,
+        access: c_uint,
+        allow: *const c_char,
+    ) -> c_int;
     pub fn te_unregister(e: *mut te_engine, addr: *mut c_void) -> c_int;
     pub fn te_alloc(
         e: *mut te_engine,
@@ -369,6 +377,16 @@ extern "C" {
         length: usize,
         access: c_uint,
         lifetime_ms: i64,
+        out: *mut te_lease,
+        key: *mut te_lease_key,
+    ) -> c_int;
+    pub fn te_lease_grant_allow(
+        e: *mut te_engine,
+        addr: *mut c_void,
+        length: usize,
+        access: c_uint,
+        lifetime_ms: i64,
+        allow: *const c_char,
         out: *mut te_lease,
         key: *mut te_lease_key,
     ) -> c_int;

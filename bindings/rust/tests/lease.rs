@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory that is reached by the key of a lease, and by nothing else, until it is revoked.
 
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::time::Duration;
 use transfer_engine::{
     Access, Batch, Engine, Error, ErrorKind, Item, LeaseKey, Opcode, PagePool, Pages, Region,
-    Request, Result, Segment, State, SubmitOptions,
+    RegionOptions, Request, Result, Segment, State, SubmitOptions,
 };
 
 type Way<'a> = dyn Fn(&SubmitOptions<'_>) -> Result<u64> + 'a;
@@ -166,4 +169,54 @@ fn a_key_is_not_shown() {
     for bytes in key.to_bytes().windows(3) {
         assert!(!shown.contains(&format!("{}, {}, {}", bytes[0], bytes[1], bytes[2])), "{shown}");
     }
+}
+
+/// An engine with TE_AUTH that shows the first of these ids, and knows them all; each has its letter 32 times as its key.
+fn member(folder: &Path, ids: &[(&str, &str)]) -> Engine {
+    let path = folder.join(ids[0].0);
+    let mut file =
+        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).unwrap();
+    for (id, key) in ids {
+        writeln!(file, "{id}:{key}").unwrap();
+    }
+    let path = path.to_str().unwrap();
+    let builder = Engine::builder().name("127.0.0.1");
+    builder.option("TE_AUTH", "psk").option("TE_AUTH_KEYS", path).build().unwrap()
+}
+
+#[test]
+fn for_some_peers() {
+    let keys = [
+        ("a", "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE="),
+        ("b", "QkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkI="),
+        ("t", "Q0NDQ0NDQ0NDQ0NDQ0NDQ0NDQ0NDQ0NDQ0NDQ0NDQ0M="),
+    ];
+    let folder = std::env::temp_dir().join(format!("te_rust_auth_{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let target = member(&folder, &[keys[2], keys[0], keys[1]]);
+    let peers = [member(&folder, &[keys[0], keys[2]]), member(&folder, &[keys[1], keys[2]])];
+    std::fs::remove_dir_all(&folder).unwrap();
+
+    let pool = target
+        .register(vec![0; 2 * SIZE], RegionOptions::new(Access::ReadWrite).allow("nobody,b"))
+        .unwrap();
+    let lease = pool.lease_for("a", SIZE..2 * SIZE, Access::Write, None).unwrap();
+    let write = |peer: &Engine, at: usize, options: &SubmitOptions<'_>| {
+        let source = peer.register(vec![7; SIZE], Access::LocalOnly).unwrap();
+        let segment = peer.open(&target.name().unwrap()).unwrap();
+        let batch = peer.batch(1).unwrap();
+        let request = Request::write(&source, 0..SIZE, &segment, pool.addr() + at as u64);
+        batch.submit_with(std::slice::from_ref(&request), options)?;
+        batch.wait()
+    };
+    assert!(write(&peers[0], 0, &SubmitOptions::new()).is_err());
+    assert_eq!(pool.to_vec(0..SIZE).unwrap(), [0; SIZE]);
+    assert_eq!(write(&peers[1], 0, &SubmitOptions::new()).unwrap(), SIZE as u64);
+    assert_eq!(pool.to_vec(0..SIZE).unwrap(), [7; SIZE]);
+    let shown = shows(lease.key());
+    is_refused(write(&peers[1], SIZE, &shown), "others alone");
+    assert_eq!(write(&peers[0], SIZE, &shown).unwrap(), SIZE as u64);
+    let wrong = RegionOptions::new(Access::ReadWrite).allow("a b");
+    let error = target.register(vec![0; SIZE], wrong).unwrap_err();
+    assert!(error.to_string().contains("is no id of a key file"), "{error}");
 }

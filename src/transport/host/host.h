@@ -100,7 +100,7 @@ struct host_known {
     uint32_t slot, epoch;
     unsigned access;
     struct host_map *map; /* NULL: not shareable */
-    bool refused;         /* process_vm cannot reach its pages */
+    bool refused;         /* process_vm cannot reach its pages, or may not: `access` is 0 */
 };
 
 /* An owner, shared by all attachments to it. */

@@ -161,6 +161,8 @@ static bool learn(struct host_peer *p, const struct host_known *seen)
         return false;
     }
     k->map = get_map(p, k->memory);
+    k->refused = !k->access;
+    atomic_fetch_add_explicit(&p->n_refused, k->refused, memory_order_relaxed);
     p->by_slot[k->slot] = k;
     return true;
 }
@@ -280,7 +282,8 @@ static void find_piece(struct host_peer *p, struct host_piece *x, int opcode)
         k = find_known(p, x->part->remote);
     }
     if (!has(k, x->part->remote, x->part->length, access)) {
-        x->part->error = TE_ERR_STALE;
+        x->part->error =
+            k && !k->access ? TE_ERR_PEER : TE_ERR_STALE; /* the next one asks score() anew */
         return;
     }
     if (k->map && !k->map->base)
@@ -381,7 +384,9 @@ const char *tei_host_peer_why(struct host_peer *p, const te_request *r)
 
     pthread_mutex_lock(&p->lock);
     k = find_refused(p, r);
-    if (k && k->map && k->map->base)
+    if (k && !k->access)
+        why = "it is for some peers only (te_register_allow), and nobody would look who reaches it";
+    else if (k && k->map && k->map->base)
         why = "process_vm does not reach its memory, which was allocated with TE_ALLOC_PEERS_READ";
     else if (k && k->map && k->map->withheld)
         why = "process_vm does not reach its memory, and its memfd is given away only while every "

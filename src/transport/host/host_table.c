@@ -197,7 +197,8 @@ static void fill_slot(struct host *h, uint32_t i, const struct tei_region *r)
 {
     struct host_slot *s = &h->table->slots[i];
     size_t offset = 0;
-    struct host_memory *m = enter_memory(h, &h->owned[i], r, &offset);
+    /* What is for some peers only is shown to none, and there so that they see it: they go another way. */
+    struct host_memory *m = r->access ? enter_memory(h, &h->owned[i], r, &offset) : NULL;
 
     /*
      * Release: partner of the acquires in read_slot(). Who finds one of these words in a slot that is
@@ -218,7 +219,7 @@ int tei_host_region_add(struct tei_transport *t, struct tei_region *r)
     uintptr_t key = LOST;
     uint32_t slot;
 
-    if (!r->access)
+    if (!r->access && !r->allow)
         return 0;
     pthread_mutex_lock(&h->table_lock);
     if (take_slot(h, &slot)) {

@@ -502,9 +502,14 @@ int tei_rdma_describe_buffer(struct tei_transport *base, const struct tei_region
     uint32_t rkeys[RDMA_NICS_MAX], lkeys[RDMA_NICS_MAX];
     size_t n;
 
-    /* What NICs do not take has keys of 0, since other engines refuse a descriptor without any. */
+    /*
+     * What NICs do not take, or for some peers only, which a NIC cannot tell apart, has keys of 0: other engines refuse a
+     * descriptor without any.
+     */
     if (!read_keys(t, r, addr, rkeys, lkeys, &n) && r->kind == TEI_MEM_HOST)
         return tei_err_keep(TE_ERR_CLOSED, "the rdma transport is going");
+    if (!r->access)
+        memset(rkeys, 0, n * sizeof rkeys[0]);
     if (json_object_set_new(object, "name", json_string(r->location)) ||
         tei_rdma_keys_encode(object, rkeys, lkeys, n))
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the keys of a buffer");

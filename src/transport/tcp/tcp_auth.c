@@ -193,6 +193,22 @@ void tei_tcp_auth_late(struct tcp_session *s)
         tei_tcp_auth_refuse(s, TEI_AUTH_LATE);
 }
 
+void tei_tcp_auth_forget(struct tcp_session *s)
+{
+    tei_who_free(s->who);
+    s->who = NULL;
+}
+
+void tei_tcp_auth_denied(const struct tcp_session *s)
+{
+    struct tei_auth *auth = s->worker->t->conf->identity;
+    char who[TEI_HOSTPORT_MAX], line[TEI_AUTH_LINE];
+
+    if (auth && tei_auth_refuse(auth, TEI_AUTH_DENIED, "data port",
+                                tei_addr_format(&s->from, who, sizeof(who)), line, sizeof(line)))
+        tei_tcp_worker_note(s->worker, TE_LOG_WARN, "%s", line);
+}
+
 /* The key of who greets; NULL, and why. */
 static struct tei_proof *find_proof(struct tcp_session *s, const struct tcp_hello *h,
                                     const uint8_t *list, enum tei_auth_cause *cause)
@@ -244,8 +260,8 @@ bool tei_tcp_auth_answer(struct tei_proof *p, uint8_t *answer)
     return true;
 }
 
-bool tei_tcp_auth_proved(struct tcp_session *s, const struct tei_proof *p,
-                         const struct tcp_frame_head *h, const uint8_t *frame)
+bool tei_tcp_auth_proved(struct tcp_session *s, struct tei_proof *p, const struct tcp_frame_head *h,
+                         const uint8_t *frame)
 {
     size_t len = 0;
     const uint8_t *proof =
@@ -255,6 +271,7 @@ bool tei_tcp_auth_proved(struct tcp_session *s, const struct tei_proof *p,
 
     if (is_prove && p && tei_proof_check(p, TEI_PROOF_CLIENT, proof)) {
         s->prove_by_ns = TEI_NEVER;
+        s->who = tei_proof_take_who(p);
         return true;
     }
     tei_tcp_auth_refuse(s, is_prove && p ? TEI_AUTH_KEY : TEI_AUTH_MALFORMED);

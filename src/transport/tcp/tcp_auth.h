@@ -35,6 +35,10 @@ static inline bool tei_tcp_auth_is_stranger(const struct tcp_session *s)
     return s->prove_by_ns != TEI_NEVER;
 }
 void tei_tcp_auth_refuse(struct tcp_session *s, enum tei_auth_cause cause);
+/* It is closed. */
+void tei_tcp_auth_forget(struct tcp_session *s);
+/* What it asks for others alone may have: counted, and told now and then. */
+void tei_tcp_auth_denied(const struct tcp_session *s);
 /* It is closed for being late; counted if that is for the want of a proof. */
 void tei_tcp_auth_late(struct tcp_session *s);
 /* The proof to be made for that greeting, options included; NULL: the client is refused, *why. */
@@ -42,8 +46,8 @@ struct tei_proof *tei_tcp_auth_greeted(struct tcp_session *s, const struct tcp_h
                                        const uint8_t *greeting, uint32_t *why);
 /* Writes the TCP_ANSWER_OPTIONS bytes of options behind an encoded answer. False: no proof can be made. */
 bool tei_tcp_auth_answer(struct tei_proof *p, uint8_t *answer);
-/* Whether a frame, the first one, proves who the client is; it is no stranger then. */
-bool tei_tcp_auth_proved(struct tcp_session *s, const struct tei_proof *p,
-                         const struct tcp_frame_head *h, const uint8_t *frame);
+/* Whether a frame, the first one, proves who the client is; it is no stranger then, and session.who is set. */
+bool tei_tcp_auth_proved(struct tcp_session *s, struct tei_proof *p, const struct tcp_frame_head *h,
+                         const uint8_t *frame);
 
 #endif

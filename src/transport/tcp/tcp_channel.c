@@ -209,23 +209,26 @@ static enum tcp_step next_frame(struct tcp_session *s)
 /* -------------------------------------------------------------------------------------- a frame */
 
 /* Adjacent blocks are mostly in one region, which is then held once. */
-static bool hold_block(struct tcp_session *s, unsigned i, unsigned access, struct tei_region **last)
+static enum tcp_verdict hold_block(struct tcp_session *s, unsigned i, unsigned access,
+                                   struct tei_region **last)
 {
     struct tei_host *h = s->worker->t->base.host;
     struct tcp_channel *c = s->channel;
     const struct tcp_range *r = &c->ranges[i];
     uint64_t end;
+    int rc;
 
     c->held[i] = NULL;
     if (r->length == 0 || !tei_add_ok(r->addr, r->length, &end))
-        return false;
+        return TCP_REFUSED;
     if (*last && tei_region_contains(*last, r->addr, r->length))
-        return true;
-    if (h->region_hold(h, r->addr, r->length, access, &c->held[i]))
-        return false;
+        return TCP_OK;
+    rc = h->region_hold(h, r->addr, r->length, access, s->who, &c->held[i]);
+    if (rc)
+        return rc == TE_ERR_REJECTED ? TCP_NOT_YOURS : TCP_REFUSED;
     *last = c->held[i];
     c->on_device |= (*last)->kind != TEI_MEM_HOST;
-    return true;
+    return TCP_OK;
 }
 
 struct tei_region *tei_tcp_channel_region(const struct tcp_session *s)
@@ -242,16 +245,16 @@ static enum tcp_verdict hold_blocks(struct tcp_session *s, unsigned access)
 {
     struct tcp_channel *c = s->channel;
     struct tei_region *last = NULL;
+    enum tcp_verdict verdict = TCP_OK;
     unsigned i;
 
-    for (i = 0; i < c->head.count; i++)
-        if (!hold_block(s, i, access, &last))
-            break;
-    if (i == c->head.count)
+    for (i = 0; i < c->head.count && !verdict; i++)
+        verdict = hold_block(s, i, access, &last);
+    if (!verdict)
         return TCP_OK;
-    c->refused_index = i;
+    c->refused_index = --i;
     memset(&c->held[i], 0, (c->head.count - i) * sizeof c->held[0]);
-    return TCP_REFUSED;
+    return verdict;
 }
 
 /* By the key that the frame shows, whatever its memory lets others do. */
@@ -259,8 +262,10 @@ static enum tcp_verdict hold_lease(struct tcp_session *s, unsigned access)
 {
     struct tei_host *h = s->worker->t->base.host;
     struct tcp_channel *c = s->channel;
-    int rc = h->lease_hold(h, &c->key, &c->lease);
+    int rc = h->lease_hold(h, &c->key, s->who, &c->lease);
 
+    if (rc == TE_ERR_REJECTED)
+        return TCP_LEASE_OF_OTHERS;
     if (rc)
         return rc == TE_ERR_TIMEOUT ? TCP_LEASE_LATE : TCP_NO_LEASE;
     c->held[0] = c->lease->region;
@@ -281,7 +286,9 @@ static void hold_all(struct tcp_session *s, unsigned access)
     c->refused = c->shows ? hold_lease(s, access) : hold_blocks(s, access);
     if (!c->refused)
         return;
-    if (c->shows)
+    if (c->refused == TCP_NOT_YOURS || c->refused == TCP_LEASE_OF_OTHERS)
+        tei_tcp_auth_denied(s);
+    else if (c->shows)
         tei_tcp_lease_tell(s, c->refused);
     c->on_device = false;
     release(s);

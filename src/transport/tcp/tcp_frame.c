@@ -534,21 +534,16 @@ static void prune(struct tcp_peer *p, struct tcp_worker *w, struct tcp_frame *f)
     tei_tcp_reap(p, w);
 }
 
-static bool is_of_one_block(const struct tcp_frame_head *answer)
-{
-    return answer->verdict == TCP_REFUSED || answer->verdict == TCP_OUT_OF_LEASE;
-}
-
 void tei_tcp_frame_refused(struct tcp_lane *l, struct tcp_frame *f,
                            const struct tcp_frame_head *answer)
 {
     static const struct tcp_fault stale = {TE_ERR_STALE, 0, "the target refused the address range"};
-    const struct tcp_fault *lease = tei_tcp_lease_fault(answer);
+    const struct tcp_fault *why = tei_tcp_lease_fault(answer);
 
     f->sent = 0; /* to no effect */
     for (unsigned i = 0; i < f->n; i++)
-        if (i == answer->index || !is_of_one_block(answer))
-            end_block(l->bundle->peer, f, i, lease ? lease : &stale);
+        if (i == answer->index || !tei_tcp_verdict_is_of_block(answer->verdict))
+            end_block(l->bundle->peer, f, i, why ? why : &stale);
     prune(l->bundle->peer, l->bundle->worker, f); /* the others of that work */
     to_again(l->bundle->peer, f);
 }

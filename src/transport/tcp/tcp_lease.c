@@ -56,6 +56,10 @@ const struct tcp_fault *tei_tcp_lease_fault(const struct tcp_frame_head *answer)
     static const struct tcp_fault late = {TE_ERR_ACCESS, 0, "the time of the lease is over"};
     static const struct tcp_fault outside = {
         TE_ERR_ACCESS, 0, "the lease does not reach all of the range, or does not allow this"};
+    static const struct tcp_fault others = {
+        TE_ERR_ACCESS, 0,
+        "the target lets others alone do this: its list of peers does not name whom this engine "
+        "proves to be (TE_AUTH_KEYS, TE_AUTH_CERT)"};
 
     switch (answer->verdict) {
     case TCP_UNKNOWN:
@@ -66,6 +70,9 @@ const struct tcp_fault *tei_tcp_lease_fault(const struct tcp_frame_head *answer)
         return &late;
     case TCP_OUT_OF_LEASE:
         return &outside;
+    case TCP_NOT_YOURS:
+    case TCP_LEASE_OF_OTHERS:
+        return &others;
     default:
         return NULL;
     }

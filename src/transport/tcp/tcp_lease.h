@@ -16,7 +16,12 @@ bool tei_tcp_lease_same(const te_lease_key *a, const te_lease_key *b);
 bool tei_tcp_lease_is_heeded(const struct tcp_peer *p);
 /* Ends the works on the list that show one, and takes them off; how many. */
 size_t tei_tcp_lease_refuse(struct tcp *t, struct tei_list *work);
-/* What becomes of requests that were refused for their key; NULL: that is not why. */
+/* Whether the `index` of that verdict says of which block it is; else it is of the whole frame. */
+static inline bool tei_tcp_verdict_is_of_block(uint32_t verdict)
+{
+    return verdict == TCP_REFUSED || verdict == TCP_OUT_OF_LEASE || verdict == TCP_NOT_YOURS;
+}
+/* What becomes of requests that were refused for their key, or for who we are; NULL: that is not why. */
 const struct tcp_fault *tei_tcp_lease_fault(const struct tcp_frame_head *answer);
 
 /* ---- who is shown one */

@@ -78,6 +78,7 @@ void tei_tcp_session_close(struct tcp_session *s)
 
     release(s);
     tei_tcp_channel_close(s);
+    tei_tcp_auth_forget(s);
     tei_watch_del(&s->watch);
     tei_tcp_nics_close(s->worker, fd);
     tei_fd_close(fd);
@@ -221,7 +222,8 @@ static enum tcp_step begin(struct tcp_session *s)
     s->status_left = 0;
     if (head->size == 0 || !tei_add_ok(head->addr, head->size, &end) ||
         h->region_hold(h, head->addr, head->size,
-                       head->opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE, &s->region))
+                       head->opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE, s->who,
+                       &s->region))
         return reject(s);
     s->worker->count.served_requests++;
     TEI_PROBE5(serve, s->worker->t->base.ops.name, head->opcode, 1, head->size, "");

@@ -54,6 +54,7 @@ struct tcp_session {
     uint64_t left;
     int64_t since_ns;    /* last progress; before the first request: the beginning */
     int64_t prove_by_ns; /* its client must have proved who it is; TEI_NEVER: it has, or need not */
+    struct tei_who *who; /* who that is; NULL: nobody that is known */
     bool refused;        /* for the want of a good proof; it is being told */
     bool proven;         /* has had a request of version 1 or 2 */
     bool useful;         /* a request, or a greeting, was answered */

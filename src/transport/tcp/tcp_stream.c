@@ -421,7 +421,7 @@ static bool is_answer(const struct tcp_stream *s, const struct tcp_frame *f,
         return false;
     if (h->length != (is_read(f) ? f->payload : 0))
         return false;
-    if ((h->verdict == TCP_REFUSED || h->verdict == TCP_OUT_OF_LEASE) && h->index >= f->n)
+    if (tei_tcp_verdict_is_of_block(h->verdict) && h->index >= f->n)
         return false;
     return f->type == TCP_FRAME_WRITE && h->verdict == TCP_OK ? tei_tcp_frames_acked(s, h->id)
                                                               : h->id == f->id;
@@ -495,7 +495,8 @@ static bool is_refused(const struct tcp_frame *f, const struct tcp_frame_head *h
 {
     bool is_data = is_read(f) || f->type == TCP_FRAME_WRITE;
 
-    return is_data && (h->verdict == TCP_REFUSED || (f->is_keyed && tei_tcp_lease_fault(h)));
+    return is_data && (h->verdict == TCP_REFUSED || h->verdict == TCP_NOT_YOURS ||
+                       (f->is_keyed && tei_tcp_lease_fault(h)));
 }
 
 static enum tcp_reply why_wrong(const struct tcp_frame *f, const struct tcp_frame_head *h)

@@ -116,6 +116,8 @@ enum tcp_verdict {
     TCP_NO_LEASE = 6,     /* the key of a request is that of no lease, or of one that was revoked */
     TCP_LEASE_LATE = 7,   /* of one whose time is over */
     TCP_OUT_OF_LEASE = 8, /* block number `index` is not in it, or not open to this access by it */
+    TCP_NOT_YOURS = 9,    /* block number `index` is open to this access, for others alone */
+    TCP_LEASE_OF_OTHERS = 10,
 };
 
 struct tcp_hello_wire {

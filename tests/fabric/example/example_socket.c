@@ -79,7 +79,8 @@ static void on_request(struct tei_watch *w, uint32_t events)
         tei_example_hang_up(w); /* the work has ended; or this is none of ours */
         return;
     }
-    if (host->region_hold(host, h.addr, h.length, write ? TE_REMOTE_WRITE : TE_REMOTE_READ, &r))
+    if (host->region_hold(host, h.addr, h.length, write ? TE_REMOTE_WRITE : TE_REMOTE_READ, NULL,
+                          &r))
         status = 1;
     tei_tsan_ignore_begin();
     if (write && !status)

@@ -372,11 +372,11 @@ static void fault_cancel(struct tei_transport *t, const void *owner)
 /* ----------------------------------------------------------------------------------- forwarding */
 
 static int hold(struct tei_host *h, uint64_t addr, uint64_t length, unsigned access,
-                struct tei_region **out)
+                struct tei_who *who, struct tei_region **out)
 {
     struct tei_host *outer = tei_container_of(h, struct fault, host)->base.host;
 
-    return outer->region_hold(outer, addr, length, access, out);
+    return outer->region_hold(outer, addr, length, access, who, out);
 }
 
 static void release(struct tei_host *h, struct tei_region *r)
@@ -386,11 +386,12 @@ static void release(struct tei_host *h, struct tei_region *r)
     outer->region_release(outer, r);
 }
 
-static int hold_lease(struct tei_host *h, const te_lease_key *key, const struct tei_lease **out)
+static int hold_lease(struct tei_host *h, const te_lease_key *key, struct tei_who *who,
+                      const struct tei_lease **out)
 {
     struct tei_host *outer = tei_container_of(h, struct fault, host)->base.host;
 
-    return outer->lease_hold(outer, key, out);
+    return outer->lease_hold(outer, key, who, out);
 }
 
 static void release_lease(struct tei_host *h, const struct tei_lease *l)

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * auth_who.c - who a peer has proved to be, and lists of those who may do something. With pre-shared keys that is the id
+ * whose key it has; else it is a certificate.
+ */
+#include "auth/auth_who.h"
+#include "auth/auth_secure.h"
+
+#include "base/err.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NAMES_MAX 64
+#define NAME_MAX  255
+
+struct tei_who {
+    char id[TEI_AUTH_ID_MAX + 1]; /* psk */
+    X509 *certificate;            /* mtls, else NULL */
+    uint64_t passed;              /* the number of the list that was last found to name it */
+};
+
+struct tei_allow {
+    const struct auth_library *o; /* mtls: names are those of certificates; else NULL */
+    uint64_t number;              /* no other list has, or had, it */
+    _Atomic unsigned refs;
+    size_t n;
+    const char *names[NAMES_MAX];
+    char text[];
+};
+
+/* ----------------------------------------------------------------------------------------- a peer */
+
+struct tei_who *tei_auth_who_new(const struct tei_auth *a, const char *id, size_t len,
+                                 X509 *certificate)
+{
+    struct tei_who *w = calloc(1, sizeof(*w));
+
+    if (!w)
+        return NULL;
+    if (!certificate)
+        memcpy(w->id, id, tei_min(len, TEI_AUTH_ID_MAX));
+    else if (a->o->X509_up_ref(certificate))
+        w->certificate = certificate;
+    return w;
+}
+
+void tei_who_free(struct tei_who *w)
+{
+    if (w && w->certificate)
+        tei_auth_library.X509_free(w->certificate);
+    free(w);
+}
+
+bool tei_who_may_be(const struct tei_who *w, const char *name)
+{
+    return !w || !w->certificate ||
+           tei_auth_certificate_is_of(&tei_auth_library, w->certificate, name);
+}
+
+struct tei_who *tei_secure_who(const struct tei_secure *s)
+{
+    X509 *certificate = s->a->is_mtls ? s->a->o->SSL_get1_peer_certificate(s->ssl) : NULL;
+    struct tei_who *w = tei_auth_who_new(s->a, s->id, strlen(s->id), certificate);
+
+    s->a->o->X509_free(certificate);
+    return w;
+}
+
+/* ------------------------------------------------------------------------------------------- lists */
+
+/* Cuts the text at its commas. */
+static int cut(const struct tei_auth *a, struct tei_allow *x)
+{
+    char *at = x->text, *name;
+
+    while ((name = strsep(&at, ","))) {
+        size_t n = strlen(name);
+
+        if (n == 0 || n > NAME_MAX)
+            return TEI_FAIL(
+                TE_ERR_INVALID,
+                "a list of peers has a name of %zu bytes: give names of 1 to %d, with a comma "
+                "between two of them",
+                n, NAME_MAX);
+        if (!a->is_mtls && !tei_auth_is_id(name, n))
+            return TEI_FAIL(
+                TE_ERR_INVALID,
+                "'%.64s' in a list of peers is no id of a key file: letters, digits, '.', '_' "
+                "and '-', %d at most",
+                name, TEI_AUTH_ID_MAX);
+        if (x->n == NAMES_MAX)
+            return TEI_FAIL(TE_ERR_INVALID, "a list of peers has more than %d names", NAMES_MAX);
+        x->names[x->n++] = name;
+    }
+    return 0;
+}
+
+int tei_allow_read(const struct tei_auth *a, const char *text, struct tei_allow **out)
+{
+    static _Atomic uint64_t numbers;
+    struct tei_allow *x;
+    int rc;
+
+    if (!text)
+        return TEI_FAIL(TE_ERR_INVALID, "the list of peers is NULL");
+    if (!a)
+        return TEI_FAIL(
+            TE_ERR_UNSUPPORTED,
+            "memory for some peers only ('%.64s') needs TE_AUTH=psk or TE_AUTH=mtls: with off "
+            "nobody is known",
+            text);
+    x = calloc(1, sizeof(*x) + strlen(text) + 1);
+    if (!x)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a list of peers");
+    x->o = a->is_mtls ? a->o : NULL;
+    x->number = 1 + atomic_fetch_add_explicit(&numbers, 1, memory_order_relaxed);
+    atomic_init(&x->refs, 1);
+    strcpy(x->text, text);
+    rc = cut(a, x);
+    if (rc)
+        free(x);
+    else
+        *out = x;
+    return rc;
+}
+
+struct tei_allow *tei_allow_get(struct tei_allow *x)
+{
+    if (x)
+        atomic_fetch_add_explicit(&x->refs, 1, memory_order_relaxed);
+    return x;
+}
+
+void tei_allow_put(struct tei_allow *x)
+{
+    if (x && atomic_fetch_sub_explicit(&x->refs, 1, memory_order_acq_rel) == 1)
+        free(x);
+}
+
+static bool is_named(const struct tei_allow *x, const struct tei_who *who, const char *name)
+{
+    if (x->o)
+        return who->certificate && tei_auth_certificate_is_of(x->o, who->certificate, name);
+    return strcmp(who->id, name) == 0;
+}
+
+bool tei_allow_has(const struct tei_allow *x, struct tei_who *who)
+{
+    bool has = who && who->passed == x->number;
+
+    for (size_t i = 0; who && !has && i < x->n; i++)
+        has = is_named(x, who, x->names[i]);
+    if (has)
+        who->passed = x->number;
+    return has;
+}
