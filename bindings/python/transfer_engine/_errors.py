@@ -111,7 +111,6 @@ _CALLS = {
     "te_explain": "explain",
     "te_fence": "Batch.fence",
     "te_lease_grant": "grant",
-    "te_lease_grant_allow": "grant",
     "te_notify": "notify",
     "te_notify_recv": "notifications",
     "te_open": "open",

@@ -385,7 +385,7 @@ const char *tei_host_peer_why(struct host_peer *p, const te_request *r)
     pthread_mutex_lock(&p->lock);
     k = find_refused(p, r);
     if (k && !k->access)
-        why = "it is for some peers only (te_register_allow), and nobody would look who reaches it";
+        why = "it is for some peers only, by te_register_allow(), and nobody would look who reaches it";
     else if (k && k->map && k->map->base)
         why = "process_vm does not reach its memory, which was allocated with TE_ALLOC_PEERS_READ";
     else if (k && k->map && k->map->withheld)
