@@ -65,19 +65,22 @@ TE_API int te_revoke(te_engine *e, te_lease lease);
 
 /*
  * Who a peer is can be told with TE_AUTH alone, so with TE_AUTH=off the following two are TE_ERR_UNSUPPORTED. `allow` is
- * "NAME,NAME", 64 names at most and no blanks. With psk a name is an id of the key file, and so of whoever has its key.
- * With mtls it is one that a peer's certificate has: the host or address, or that with the port of a segment's name
+ * "NAME,NAME", 64 names at most and no blanks. With psk a name is an id of the key file, and so of everybody whose own
+ * file has its line: what tells two peers apart are ids of which neither has both keys. With mtls it is one that a peer's
+ * certificate has, also by a "*" there for one label: the host or address, or that with the port of a segment's name
  * behind it, which does not count. Names need not be known yet. Our own engine needs no name.
  *
  * As for leases, the target looks: such requests go by "tcp", in its native framing, also within the host and from a
- * peer that has RDMA; others find no way there. Whoever is not named has TE_ERR_ACCESS, and is counted here, as "denied"
- * in transfer_engine_auth_refused_total. A peer that has connected is who it was then: a new certificate, or an id that
- * is taken out of the file, counts from its next connection on.
+ * peer that has RDMA; others find no way there. Whoever asks and is not named has TE_ERR_ACCESS, and is counted here, as
+ * "denied" in transfer_engine_auth_refused_total. A peer that has connected is who it was then: a new certificate, or an
+ * id that is taken out of the file, counts from its next connection on.
  */
 
 /*
- * As te_register_batch(), for these peers alone. The descriptor tells all peers address and length, and no keys of NICs
- * or handles. TE_ERR_INVALID as well: `access` is 0, or `allow` is NULL or no such list.
+ * As te_register_batch(), for these peers alone. An engine that is asked for its descriptor tells them alone of it, so
+ * others have TE_ERR_STALE without asking; a metadata server tells everybody its address and length. It has no keys of
+ * NICs or handles; of a device's allocation that any of it lies in no handle is told any more. TE_ERR_INVALID as well:
+ * `access` is 0, or `allow` is NULL or no such list.
  */
 TE_API int te_register_allow(te_engine *e, const te_buffer *bufs, size_t n, const char *location,
                              unsigned access, const char *allow);

@@ -29,7 +29,7 @@
     AUTH_CAUSE(NO_CRL, "no_crl",                                                                   \
                "the list of TE_AUTH_CRL here is not of its authority, or not of today",            \
                "give TE_AUTH_CRL here the list that its authority issues now")                     \
-    AUTH_CAUSE(TICKET, "ticket", "its ticket is from before the files here were read anew",        \
+    AUTH_CAUSE(TICKET, "ticket", "its ticket is outdated, as by files here that were read anew",   \
                "none is needed: it asks for another one")                                          \
     AUTH_CAUSE(DENIED, "denied", "what it asks for is for others alone",                           \
                "name it where that memory is registered, or its lease is granted")

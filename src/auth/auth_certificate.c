@@ -3,8 +3,8 @@
  * auth_certificate.c - certificates of peers: their names, and those that tickets were given for.
  *
  * A certificate shows itself on the handshake port alone. Those that tickets were given for are kept, so that whoever
- * comes with a ticket is known by more than a number. There is room for so many; the one that came first makes room for
- * the next, and its owner is told that its ticket is outdated, so it asks for another one.
+ * comes with a ticket is known by more than a number. There is room for so many; the one that was last given a ticket
+ * longest ago makes room for the next, and its owner is told that its ticket is outdated, so it asks for another one.
  */
 #include "auth/auth_certs.h"
 #include "auth/auth_state.h"
@@ -16,6 +16,12 @@
 
 #define SEEN_MAX    16384
 #define NAME_CHECKS (X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS)
+
+void tei_auth_subject(const struct auth_library *o, const X509 *certificate, char out[AUTH_SUBJECT])
+{
+    out[0] = '\0';
+    o->X509_NAME_oneline(o->X509_get_subject_name(certificate), out, AUTH_SUBJECT);
+}
 
 static bool is_named(const struct auth_library *o, X509 *certificate, const char *name)
 {
@@ -29,7 +35,8 @@ bool tei_auth_certificate_is_of(const struct auth_library *o, X509 *certificate,
     struct tei_hostport parts;
 
     return is_named(o, certificate, name) ||
-           (!tei_hostport_read(name, 0, &parts) && is_named(o, certificate, parts.host));
+           (!tei_hostport_read(name, 0, &parts) && strcmp(parts.host, name) != 0 &&
+            is_named(o, certificate, parts.host));
 }
 
 /* -------------------------------------------------------------------- those that tickets were given for */
@@ -53,21 +60,22 @@ bool tei_auth_seen_add(const struct tei_auth *a, struct auth_certs *c, const cha
     struct auth_seen *x;
 
     HASH_FIND(hh, c->seen, print, AUTH_PRINT, x);
-    if (x)
-        return true;
+    if (x) /* it comes to the end of those that make room */
+        forget(a, c, x);
     if (HASH_COUNT(c->seen) == SEEN_MAX)
         forget(a, c, c->seen);
     x = calloc(1, sizeof(*x));
-    if (!x)
-        return false;
-    memcpy(x->print, print, AUTH_PRINT);
-    if (!TEI_HASH_ADD(c->seen, x->print, AUTH_PRINT, x)) {
+    if (!x || !a->o->X509_up_ref(certificate)) {
         free(x);
         return false;
     }
-    if (a->o->X509_up_ref(certificate))
-        x->certificate = certificate;
-    return true;
+    x->certificate = certificate;
+    memcpy(x->print, print, AUTH_PRINT);
+    if (TEI_HASH_ADD(c->seen, x->print, AUTH_PRINT, x))
+        return true;
+    a->o->X509_free(certificate);
+    free(x);
+    return false;
 }
 
 X509 *tei_auth_seen(const struct auth_certs *c, const char *print)

@@ -150,13 +150,6 @@ static int find_files(const struct tei_auth *a)
     return 0;
 }
 
-static void write_subject(const struct auth_library *o, const X509 *certificate,
-                          char out[AUTH_SUBJECT])
-{
-    out[0] = '\0';
-    o->X509_NAME_oneline(o->X509_get_subject_name(certificate), out, AUTH_SUBJECT);
-}
-
 static int fill(struct tei_auth *a, struct auth_certs *c)
 {
     int rc = find_files(a);
@@ -175,7 +168,7 @@ static int fill(struct tei_auth *a, struct auth_certs *c)
         return rc;
     a->o->SSL_CTX_set_verify(c->server, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     a->o->SSL_CTX_set_verify(c->client, SSL_VERIFY_PEER, NULL);
-    write_subject(a->o, a->o->SSL_CTX_get0_certificate(c->server), c->subject);
+    tei_auth_subject(a->o, a->o->SSL_CTX_get0_certificate(c->server), c->subject);
     return make_master(c);
 }
 
@@ -212,7 +205,7 @@ void tei_auth_certs_subject(const struct tei_auth *a, const SSL *ssl, char out[A
 
     snprintf(out, AUTH_SUBJECT, "nobody");
     if (certificate)
-        write_subject(a->o, certificate, out);
+        tei_auth_subject(a->o, certificate, out);
     a->o->X509_free(certificate);
 }
 

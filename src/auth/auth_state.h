@@ -69,6 +69,9 @@ bool tei_auth_hmac(const struct tei_auth *a, const uint8_t *key, size_t key_len,
 struct tei_who *tei_auth_who_new(const struct tei_auth *a, const char *id, size_t len,
                                  X509 *certificate);
 /* ---- auth_certificate.c */
+/* The text of its subject. */
+void tei_auth_subject(const struct auth_library *o, const X509 *certificate,
+                      char out[AUTH_SUBJECT]);
 /* Whether it is of a name: the whole of it, or the host in HOST:PORT. */
 bool tei_auth_certificate_is_of(const struct auth_library *o, X509 *certificate, const char *name);
 /* A certificate that a ticket is given for, by the AUTH_PRINT digits of it; lock held. False: no memory. */

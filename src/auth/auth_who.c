@@ -8,16 +8,20 @@
 
 #include "base/err.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define NAMES_MAX 64
 #define NAME_MAX  255
+#define ASKED     8
 
 struct tei_who {
     char id[TEI_AUTH_ID_MAX + 1]; /* psk */
     X509 *certificate;            /* mtls, else NULL */
-    uint64_t passed;              /* the number of the list that was last found to name it */
+    uint64_t asked[ASKED];        /* numbers of lists, 0: none; and whether each names it */
+    bool named[ASKED];
 };
 
 struct tei_allow {
@@ -42,7 +46,10 @@ struct tei_who *tei_auth_who_new(const struct tei_auth *a, const char *id, size_
         memcpy(w->id, id, tei_min(len, TEI_AUTH_ID_MAX));
     else if (a->o->X509_up_ref(certificate))
         w->certificate = certificate;
-    return w;
+    if (!certificate == !w->certificate)
+        return w;
+    free(w);
+    return NULL;
 }
 
 void tei_who_free(struct tei_who *w)
@@ -61,10 +68,26 @@ bool tei_who_may_be(const struct tei_who *w, const char *name)
 struct tei_who *tei_secure_who(const struct tei_secure *s)
 {
     X509 *certificate = s->a->is_mtls ? s->a->o->SSL_get1_peer_certificate(s->ssl) : NULL;
-    struct tei_who *w = tei_auth_who_new(s->a, s->id, strlen(s->id), certificate);
+    struct tei_who *w = NULL;
 
+    if (!s->a->is_mtls || certificate)
+        w = tei_auth_who_new(s->a, s->id, strlen(s->id), certificate);
     s->a->o->X509_free(certificate);
     return w;
+}
+
+const char *tei_who_text(const struct tei_who *w, char *buf, size_t n)
+{
+    char subject[AUTH_SUBJECT] = "";
+
+    if (w && w->certificate)
+        tei_auth_subject(&tei_auth_library, w->certificate, subject);
+    if (w)
+        snprintf(buf, n, "%s '%s'", w->certificate ? "certificate" : "id",
+                 w->certificate ? subject : w->id);
+    else
+        snprintf(buf, n, "of no id");
+    return buf;
 }
 
 /* ------------------------------------------------------------------------------------------- lists */
@@ -77,6 +100,12 @@ static int cut(const struct tei_auth *a, struct tei_allow *x)
     while ((name = strsep(&at, ","))) {
         size_t n = strlen(name);
 
+        for (size_t i = 0; i < n; i++)
+            if (!isgraph((unsigned char)name[i]))
+                return TEI_FAIL(
+                    TE_ERR_INVALID,
+                    "'%.64s' in a list of peers has a blank, or what is no character of a name",
+                    name);
         if (n == 0 || n > NAME_MAX)
             return TEI_FAIL(
                 TE_ERR_INVALID,
@@ -147,11 +176,16 @@ static bool is_named(const struct tei_allow *x, const struct tei_who *who, const
 
 bool tei_allow_has(const struct tei_allow *x, struct tei_who *who)
 {
-    bool has = who && who->passed == x->number;
+    size_t at = x->number % ASKED;
+    bool has = false;
 
-    for (size_t i = 0; who && !has && i < x->n; i++)
+    if (!who)
+        return false;
+    if (who->asked[at] == x->number)
+        return who->named[at];
+    for (size_t i = 0; !has && i < x->n; i++)
         has = is_named(x, who, x->names[i]);
-    if (has)
-        who->passed = x->number;
+    who->asked[at] = x->number;
+    who->named[at] = has;
     return has;
 }

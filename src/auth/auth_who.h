@@ -19,6 +19,8 @@ struct tei_who *tei_proof_take_who(struct tei_proof *p);
 struct tei_who *tei_secure_who(const struct tei_secure *s);
 /* Whether it may say that it is of that name; with pre-shared keys everybody may, and so may NULL, who needs no proof. */
 bool tei_who_may_be(const struct tei_who *w, const char *name);
+/* "id 'a'", for texts; of NULL, too. Returns buf. */
+const char *tei_who_text(const struct tei_who *w, char *buf, size_t n);
 /* NULL is accepted. */
 void tei_who_free(struct tei_who *w);
 

@@ -112,8 +112,12 @@ static int encode(te_engine *e, struct tei_transport *t, struct tei_encode *enc,
     return rc;
 }
 
-/* Regions stay as they are until the text is made, since a transport may look into them. */
-static int make_text(te_engine *e, const struct reader *by, struct tei_segment_text **out)
+/*
+ * Regions stay as they are until the text is made, since a transport may look into them. *for_all: none of them was for
+ * some peers only.
+ */
+static int make_text(te_engine *e, const struct reader *by, struct tei_segment_text **out,
+                     bool *for_all)
 {
     struct tei_published *list;
     struct tei_transport *t;
@@ -123,6 +127,7 @@ static int make_text(te_engine *e, const struct reader *by, struct tei_segment_t
     pthread_rwlock_rdlock(&e->transports.lock);
     pthread_rwlock_rdlock(&e->regions.lock);
     t = primary(&e->transports);
+    *for_all = !atomic_load_explicit(&e->regions.n_allowed, memory_order_relaxed);
     rc = tei_region_list(&e->regions, by, t ? t->ops.buffer_max(t) : UINT64_MAX, &list,
                          &enc.n_buffers, &enc.version);
     if (!rc) {
@@ -139,7 +144,7 @@ static int make_text(te_engine *e, const struct reader *by, struct tei_segment_t
  * The text of this version, held for the caller. It is made by one thread at a time, so those that
  * come while it is made find it made.
  */
-static int current_text(te_engine *e, struct tei_segment_text **out)
+static int current_text(te_engine *e, struct tei_segment_text **out, bool *for_all)
 {
     uint64_t version = atomic_load_explicit(&e->descriptor.version, memory_order_acquire);
     int rc = 0;
@@ -148,10 +153,11 @@ static int current_text(te_engine *e, struct tei_segment_text **out)
     if (!e->descriptor.text || tei_segment_text_version(e->descriptor.text) < version) {
         tei_segment_text_put(e->descriptor.text);
         e->descriptor.text = NULL;
-        rc = make_text(e, NULL, &e->descriptor.text);
+        rc = make_text(e, NULL, &e->descriptor.text, &e->descriptor.for_all);
     }
     if (!rc)
         *out = tei_segment_text_get(e->descriptor.text);
+    *for_all = e->descriptor.for_all;
     pthread_mutex_unlock(&e->descriptor.lock);
     return rc;
 }
@@ -160,12 +166,12 @@ int tei_descriptor_text(te_engine *e, const struct reader *by, size_t from, size
                         char **text, size_t *len)
 {
     struct tei_segment_text *t = NULL;
-    int rc = current_text(e, &t);
+    bool for_all;
+    int rc = current_text(e, &t, &for_all);
 
-    /* Relaxed: what that text has was counted before the lock was given back under which it was made. */
-    if (!rc && by && atomic_load_explicit(&e->regions.n_allowed, memory_order_relaxed)) {
+    if (!rc && by && !for_all) {
         tei_segment_text_put(t);
-        rc = make_text(e, by, &t);
+        rc = make_text(e, by, &t, &for_all);
     }
     if (rc)
         return rc;

@@ -21,8 +21,8 @@
 
 #define SIZE ((size_t)100000)
 
-/* The target, two peers that are known there, and one of an address that needs no proof. */
-enum { T, B, C, CLASSIC, ENGINES };
+/* The target, two peers that are known there, and two of an address that needs no proof, the second without our framing. */
+enum { T, B, C, CLASSIC, OLD, ENGINES };
 
 struct world {
     te_engine *of[ENGINES];
@@ -31,7 +31,8 @@ struct world {
         mem[SIZE]; /* of each peer; of the target: for all, and for some */
 };
 
-static const char *const names[] = {[T] = "t", [B] = "b", [C] = "c", [CLASSIC] = "classic"};
+static const char *const names[] = {
+    [T] = "t", [B] = "b", [C] = "c", [CLASSIC] = "classic", [OLD] = "old"};
 static const char *const keys[] = {[T] = "t:" KEY_A "\nb:" KEY_B "\nc:" KEY_C "\n",
                                    [B] = "b:" KEY_B "\nt:" KEY_A "\n",
                                    [C] = "c:" KEY_C "\nt:" KEY_A "\n"};
@@ -55,7 +56,9 @@ static te_engine *make(int i)
     assert_int_equal(te_option_set(&o, "TE_HOST_PATH", host_path), 0);
     if (i == T)
         assert_int_equal(te_option_set(&o, "TE_AUTH_CLASSIC", classic), 0);
-    if (i != CLASSIC) {
+    if (i == OLD)
+        assert_int_equal(te_option_set(&o, "TE_TCP_NATIVE", "0"), 0);
+    if (i < CLASSIC) {
         assert_int_equal(te_option_set(&o, "TE_AUTH", "psk"), 0);
         assert_int_equal(te_option_set(&o, "TE_AUTH_KEYS", auth_file(name, keys[i])), 0);
     }
@@ -337,6 +340,19 @@ static void for_nobody_that_is_unknown(void **state)
     does(w, CLASSIC, TE_WRITE, w->open, 100, NULL, 0, NULL, "tcp");
     does(w, CLASSIC, TE_WRITE, w->mem, 100, NULL, TE_ERR_ACCESS, OTHERS, NULL);
     assert_int_equal(w->mem[0], 0xee);
+    denied_are(w, 1);
+}
+
+/* Nor who speaks as engines of other makes do: that is told as they know it. */
+static void for_nobody_of_another_make(void **state)
+{
+    struct world *w = *state;
+
+    add_peer(w, OLD);
+    does(w, OLD, TE_WRITE, w->open, 100, NULL, 0, NULL, "tcp");
+    does(w, OLD, TE_WRITE, w->mem, 100, NULL, TE_ERR_STALE, NULL, NULL);
+    assert_int_equal(w->mem[0], 0xee);
+    denied_are(w, 1);
 }
 
 /* ------------------------------------------------------------------------------------------- leases */
@@ -391,7 +407,7 @@ static void bad_lists(void **state)
     is_bad(t, TE_REMOTE_RW, "", TE_ERR_INVALID, "a name of 0 bytes");
     is_bad(t, TE_REMOTE_RW, "b,", TE_ERR_INVALID, "a name of 0 bytes");
     is_bad(t, TE_REMOTE_RW, ",b", TE_ERR_INVALID, "a name of 0 bytes");
-    is_bad(t, TE_REMOTE_RW, "b, c", TE_ERR_INVALID, "' c' in a list of peers is no id");
+    is_bad(t, TE_REMOTE_RW, "b, c", TE_ERR_INVALID, "' c' in a list of peers has a blank");
     is_bad(t, TE_REMOTE_RW, "b;c", TE_ERR_INVALID, "'b;c' in a list of peers is no id");
     is_bad(t, 0, "b", TE_ERR_INVALID, "access");
     is_bad(t, 4, "b", TE_ERR_INVALID, "access");
@@ -444,6 +460,7 @@ int main(void)
         CASE(another_list_later),
         cmocka_unit_test_setup_teardown(within_the_host, setup_host, teardown),
         cmocka_unit_test_setup_teardown(for_nobody_that_is_unknown, setup_classic, teardown),
+        cmocka_unit_test_setup_teardown(for_nobody_of_another_make, setup_classic, teardown),
         cmocka_unit_test_setup_teardown(hidden_from_others, setup_p2p, teardown),
         cmocka_unit_test_setup_teardown(hidden_among_many, setup_p2p, teardown),
         CASE(a_key_of_others),

@@ -67,7 +67,7 @@ class Certificates(Case):
         self.assertEqual(moved, 0)
         self.assertIn("the target lets others alone do this", text)
         self.assertEqual(self.refusals(target), {"denied": 1})
-        target.wait_error("is refused (denied")
+        target.wait_error("certificate '/CN=decode-0' is refused (denied")
         target.ask("check", index, 0, SIZE, 1)
 
     def test_files_that_are_read_anew(self):

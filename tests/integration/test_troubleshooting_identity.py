@@ -151,7 +151,7 @@ class Refused(trouble.Section, te_mtls.Case):
         server = self.good(f"TE_AUTH_CRL={self.list_of_another_authority()}")
         return self.certified(self.good(), server, "is refused (no_crl")
 
-    @provokes("... is refused (ticket, ... so far): its ticket is from before the files here were read anew; none "
+    @provokes("... is refused (ticket, ... so far): its ticket is outdated, as by files here that were read anew; none "
               "is needed: it asks for another one")
     def ticket_of_before(self):
         a, b = self.good(), self.good(f"TE_AUTH_CRL={self.revoke()}")
@@ -162,6 +162,19 @@ class Refused(trouble.Section, te_mtls.Case):
         b.wait_error("the certificates were read anew")
         self.assertEqual(a.move("write", segment, mine, 0, remote, SIZE)[0], te.COMPLETED)
         return self.until_told(b.error_output, "is refused (ticket")
+
+    @provokes("... is refused (denied, ... so far): what it asks for is for others alone; name it where that memory is "
+              "registered, or its lease is granted")
+    def memory_of_others(self):
+        metad = te.Metad()
+        self.addCleanup(metad.close)
+        client, server = (self.engine(*TCP_ONLY, keys=keys, metadata=metad.url, name=name)
+                          for keys, name in ((A, "client"), (B, "server")))
+        _, remote = server.ask("region_for", "c", SIZE)
+        mine, _ = client.region(SIZE)
+        segment = client.open("server")
+        self.assertIn("others alone", client.move("write", segment, mine, 0, int(remote), SIZE)[3])
+        return self.until_told(server.error_output, "id 'a' is refused (denied")
 
     def moves_not(self, words, ours, theirs, *options, explain=False):
         """What is said, these words among it, of a request to a segment that a metadata server tells of."""
@@ -249,7 +262,7 @@ class Refused(trouble.Section, te_mtls.Case):
         return server.error_output()
 
     def test_each_cause_has_a_text(self):
-        self.assertEqual(len(causes()), 12)
+        self.assertEqual(len(causes()), 13)
         texts = trouble.sections()[self.title]
         for label, meaning, remedy in causes():
             self.assertIn(f"... is refused ({label}, ... so far): {meaning}; {remedy}", texts)

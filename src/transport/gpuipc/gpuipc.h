@@ -70,6 +70,12 @@ struct gpuipc_share {
     struct gpuipc_alloc *v[];
 };
 
+/* A region for some peers only: likewise. */
+struct gpuipc_hidden {
+    struct tei_link link; /* in gpuipc_table.hidden */
+    uint64_t addr, length;
+};
+
 /* What an engine shares; outlives it as long as others of this process are attached to it. */
 struct gpuipc_table {
     struct tei_link link; /* in the list of this process */
@@ -87,6 +93,7 @@ struct gpuipc_table {
     void *allocs;           /* tsearch tree of struct gpuipc_alloc by address */
     struct tei_list listed; /* the same, in no order */
     void *regions;          /* of struct gpuipc_share: what they are registered for */
+    struct tei_list hidden; /* what no allocation that is told of may have a byte of */
     size_t n_allocs;
     uint32_t n_used, n_free; /* slots that were ever used; those of `free` */
     uint32_t *free;

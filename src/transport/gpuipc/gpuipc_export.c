@@ -58,6 +58,10 @@ static void enlist(struct gpuipc_table *t)
 
 static void free_table(struct gpuipc_table *t)
 {
+    struct tei_link *l;
+
+    while ((l = tei_list_pop(&t->hidden)))
+        free(tei_container_of(l, struct gpuipc_hidden, link));
     tdestroy(t->allocs, free);
     tei_gpuipc_page_unmap(t->page);
     if (t->fd >= 0)
@@ -108,6 +112,7 @@ int tei_gpuipc_table_make(struct gpuipc *g, struct gpuipc_table **out)
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_init(&t->drain, NULL);
     tei_list_init(&t->listed);
+    tei_list_init(&t->hidden);
     t->free = calloc(GPUIPC_SLOTS, sizeof(t->free[0]));
     t->generation = calloc(GPUIPC_SLOTS, sizeof(t->generation[0]));
     fill_keys(t, g);
@@ -403,15 +408,6 @@ static int share_region(struct gpuipc *g, struct tei_region *r)
     return rc;
 }
 
-int tei_gpuipc_region_add(struct tei_transport *t, struct tei_region *r)
-{
-    struct gpuipc *g = tei_gpuipc_of(t);
-
-    if (r->kind == g->kind && r->access && share_region(g, r) != 0)
-        tell_once(g, r);
-    return 0;
-}
-
 /*
  * The transport is closed, and its engine goes, whatever peers do: one wait for them all. What is
  * still written to after that is not this library's to keep. `drain` is held.
@@ -461,6 +457,60 @@ static int cut_off(struct gpuipc_table *t, const struct tei_region *r, const str
     return *known ? tei_gpuipc_page_drain(t->page, &t->phase) : 0;
 }
 
+static void show_region(struct gpuipc *g, struct tei_region *r)
+{
+    struct gpuipc_hidden *h = r->keys[g->base.index];
+    struct gpuipc_table *t = g->table;
+
+    if (!h)
+        return;
+    pthread_mutex_lock(&t->lock);
+    tei_list_del(&h->link);
+    pthread_mutex_unlock(&t->lock);
+    free(h);
+    r->keys[g->base.index] = NULL;
+    g->base.host->changed(g->base.host);
+}
+
+/* Memory for some peers only: who has the handle of an allocation that it lies in is told nothing more of that. */
+static int hide_region(struct gpuipc *g, struct tei_region *r)
+{
+    struct gpuipc_hidden *h = calloc(1, sizeof(*h));
+    struct gpuipc_table *t = g->table;
+    bool known = false;
+    int rc;
+
+    if (!h)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory to keep a region from peers");
+    h->addr = r->addr;
+    h->length = r->length;
+    pthread_mutex_lock(&t->lock);
+    tei_list_push_back(&t->hidden, &h->link);
+    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_lock(&t->drain);
+    rc = cut_off(t, r, NULL, &known);
+    pthread_mutex_unlock(&t->drain);
+    r->keys[g->base.index] = h;
+    if (rc)
+        show_region(g, r);
+    else if (known)
+        g->base.host->changed(g->base.host);
+    return rc;
+}
+
+int tei_gpuipc_region_add(struct tei_transport *t, struct tei_region *r)
+{
+    struct gpuipc *g = tei_gpuipc_of(t);
+
+    if (r->kind != g->kind)
+        return 0;
+    if (r->allow)
+        return hide_region(g, r);
+    if (r->access && share_region(g, r) != 0)
+        tell_once(g, r);
+    return 0;
+}
+
 int tei_gpuipc_region_del(struct tei_transport *t, struct tei_region *r)
 {
     struct gpuipc *g = tei_gpuipc_of(t);
@@ -469,6 +519,8 @@ int tei_gpuipc_region_del(struct tei_transport *t, struct tei_region *r)
     bool closed, known = s != NULL;
     int rc = 0;
 
+    if (r->kind == g->kind && r->allow)
+        show_region(g, r);
     if (r->kind != g->kind || !r->access)
         return 0;
     pthread_mutex_lock(&g->lock);
@@ -507,6 +559,20 @@ void tei_gpuipc_table_end(struct gpuipc_table *t)
 
 /* ----------------------------------------------------------------------------------- descriptor */
 
+/* Whether memory for some peers only lies in it: whoever maps it reaches all of it. Under the lock. */
+static bool is_hidden(struct gpuipc_table *t, const struct gpuipc_entry *e)
+{
+    struct tei_link *link, *tmp;
+
+    TEI_LIST_EACH(&t->hidden, link, tmp) {
+        const struct gpuipc_hidden *h = tei_container_of(link, struct gpuipc_hidden, link);
+
+        if (h->addr <= e->base + (e->length - 1) && e->base <= h->addr + (h->length - 1))
+            return true;
+    }
+    return false;
+}
+
 /* The allocations that peers may map. NULL: no memory. */
 static json_t *allocs_json(struct gpuipc_table *t)
 {
@@ -517,7 +583,8 @@ static json_t *allocs_json(struct gpuipc_table *t)
     TEI_LIST_EACH(&t->listed, link, tmp) {
         struct gpuipc_alloc *a = tei_container_of(link, struct gpuipc_alloc, link);
 
-        tei_json_append(&list, tei_gpuipc_entry_json(&a->entry));
+        if (!is_hidden(t, &a->entry))
+            tei_json_append(&list, tei_gpuipc_entry_json(&a->entry));
     }
     pthread_mutex_unlock(&t->lock);
     return list;
@@ -551,7 +618,7 @@ int tei_gpuipc_describe_buffer(struct tei_transport *t, const struct tei_region 
 
     pthread_mutex_lock(&table->lock);
     if (s && s->n == 1 && (s->access & TE_REMOTE_RW) == TE_REMOTE_RW &&
-        s->v[0]->entry.base == addr && !s->v[0]->gone)
+        s->v[0]->entry.base == addr && !s->v[0]->gone && !is_hidden(table, &s->v[0]->entry))
         tei_gpuipc_hex(s->v[0]->entry.handle, TEI_GPU_HANDLE, handle);
     pthread_mutex_unlock(&table->lock);
     if (json_object_set_new(object, "shm_name", json_string(handle)) != 0)

@@ -123,7 +123,7 @@ struct host_peer {
     void *known;          /* tsearch tree of struct host_known by address */
     struct host_known **by_slot;
     size_t n_by_slot;
-    uint64_t seen;            /* of the table's log */
+    _Atomic uint64_t seen;    /* of the table's log; changes under `lock` */
     bool collided;            /* the picture may lack a region */
     _Atomic size_t n_refused; /* known regions with `refused` */
     struct tei_list maps;

@@ -209,11 +209,11 @@ static void catch_up(struct host_peer *p)
 {
     /* Acquire: partner of the release in log_change(). */
     uint64_t end = atomic_load_explicit(&p->table->log_end, memory_order_acquire);
-    uint64_t from = p->seen;
+    uint64_t from = atomic_load_explicit(&p->seen, memory_order_relaxed);
 
     if (from == end)
         return;
-    p->seen = end;
+    atomic_store_explicit(&p->seen, end, memory_order_relaxed);
     for (uint64_t i = from; i != end && end - from <= HOST_LOG; i++)
         look_at(p, atomic_load_explicit(&p->table->log[i % HOST_LOG], memory_order_acquire));
     /* Some of it may have been written over while it was read; the one in the making counts. */
@@ -243,14 +243,15 @@ static void want(struct host_peer *p, const struct host_known *k)
 {
     struct host_msg m = {
         .magic = HOST_MAGIC, .version = HOST_VERSION, .type = HOST_WANT, .slot = k->slot};
+    uint64_t seen = atomic_load_explicit(&p->seen, memory_order_relaxed);
     struct host_map *map = k->map;
     int64_t now = tei_now_ns();
 
-    if (now < map->ask_again_ns && !(map->withheld && map->asked_at != p->seen))
+    if (now < map->ask_again_ns && !(map->withheld && map->asked_at != seen))
         return;
     map->ask_again_ns = tei_host_send(p->fd, &m, NULL, 0) ? now + ASK_AGAIN_NS : 0;
     map->withheld = false;
-    map->asked_at = p->seen;
+    map->asked_at = seen;
 }
 
 static bool is_mapped(const struct host_known *k, int opcode)
@@ -282,8 +283,11 @@ static void find_piece(struct host_peer *p, struct host_piece *x, int opcode)
         k = find_known(p, x->part->remote);
     }
     if (!has(k, x->part->remote, x->part->length, access)) {
-        x->part->error =
-            k && !k->access ? TE_ERR_PEER : TE_ERR_STALE; /* the next one asks score() anew */
+        x->part->error = TE_ERR_STALE;
+        if (k && !k->access) {
+            x->part->error = TE_ERR_PEER; /* the next try goes another way: score() */
+            x->part->why = "it has come to be for some peers only";
+        }
         return;
     }
     if (k->map && !k->map->base)
@@ -362,7 +366,10 @@ unsigned tei_host_peer_score(struct host_peer *p, const te_request *r)
     unsigned score = SCORE;
     struct host_known *k;
 
-    if (!p->memfd_only && atomic_load_explicit(&p->n_refused, memory_order_relaxed) == 0)
+    /* Relaxed: what is seen too late here is found out by the copy. */
+    if (!p->memfd_only && atomic_load_explicit(&p->n_refused, memory_order_relaxed) == 0 &&
+        atomic_load_explicit(&p->table->log_end, memory_order_relaxed) ==
+            atomic_load_explicit(&p->seen, memory_order_relaxed))
         return score;
     pthread_mutex_lock(&p->lock);
     catch_up(p);
@@ -385,7 +392,8 @@ const char *tei_host_peer_why(struct host_peer *p, const te_request *r)
     pthread_mutex_lock(&p->lock);
     k = find_refused(p, r);
     if (k && !k->access)
-        why = "it is for some peers only, by te_register_allow(), and nobody would look who reaches it";
+        why =
+            "it is for some peers only, by te_register_allow(), and nobody would look who reaches it";
     else if (k && k->map && k->map->base)
         why = "process_vm does not reach its memory, which was allocated with TE_ALLOC_PEERS_READ";
     else if (k && k->map && k->map->withheld)

@@ -202,10 +202,11 @@ void tei_tcp_auth_forget(struct tcp_session *s)
 void tei_tcp_auth_denied(const struct tcp_session *s)
 {
     struct tei_auth *auth = s->worker->t->conf->identity;
-    char who[TEI_HOSTPORT_MAX], line[TEI_AUTH_LINE];
+    char from[TEI_HOSTPORT_MAX], who[320], whole[TEI_HOSTPORT_MAX + 324], line[TEI_AUTH_LINE];
 
-    if (auth && tei_auth_refuse(auth, TEI_AUTH_DENIED, "data port",
-                                tei_addr_format(&s->from, who, sizeof(who)), line, sizeof(line)))
+    snprintf(whole, sizeof(whole), "%s, %s", tei_addr_format(&s->from, from, sizeof(from)),
+             tei_who_text(s->who, who, sizeof(who)));
+    if (auth && tei_auth_refuse(auth, TEI_AUTH_DENIED, "data port", whole, line, sizeof(line)))
         tei_tcp_worker_note(s->worker, TE_LOG_WARN, "%s", line);
 }
 

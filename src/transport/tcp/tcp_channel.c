@@ -288,6 +288,8 @@ static void hold_all(struct tcp_session *s, unsigned access)
         return;
     if (c->refused == TCP_NOT_YOURS || c->refused == TCP_LEASE_OF_OTHERS)
         tei_tcp_auth_denied(s);
+    if (c->refused == TCP_NOT_YOURS && c->hello.version == TCP_NATIVE_FIRST)
+        c->refused = TCP_REFUSED; /* which is what that version knows */
     else if (c->shows)
         tei_tcp_lease_tell(s, c->refused);
     c->on_device = false;

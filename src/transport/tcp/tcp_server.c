@@ -205,6 +205,7 @@ static enum tcp_step begin(struct tcp_session *s)
     struct tei_host *h = s->worker->t->base.host;
     const struct tcp_head *head = &s->head;
     uint64_t end;
+    int rc;
 
     if (!s->proven && tei_tcp_hello_begins(s->head_bytes)) {
         if (!tei_tcp_channel_open(s, s->head_bytes, TCP_HEAD_LEN))
@@ -220,10 +221,14 @@ static enum tcp_step begin(struct tcp_session *s)
     s->since_ns = tei_now_ns();
     s->left = 0;
     s->status_left = 0;
-    if (head->size == 0 || !tei_add_ok(head->addr, head->size, &end) ||
-        h->region_hold(h, head->addr, head->size,
-                       head->opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE, s->who,
-                       &s->region))
+    if (head->size == 0 || !tei_add_ok(head->addr, head->size, &end))
+        return reject(s);
+    rc = h->region_hold(h, head->addr, head->size,
+                        head->opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE, s->who,
+                        &s->region);
+    if (rc == TE_ERR_REJECTED)
+        tei_tcp_auth_denied(s);
+    if (rc)
         return reject(s);
     s->worker->count.served_requests++;
     TEI_PROBE5(serve, s->worker->t->base.ops.name, head->opcode, 1, head->size, "");
