@@ -68,7 +68,7 @@ site   furo                  their looks
 site   mandoc                the manual pages on it
 site   git                   which pages there are
 site   chromium?             looks at them
-systems mmdebstrap           roots of other systems: make systems, tests/fresh.sh
+systems mmdebstrap           roots of other systems: make systems, make proofs, tests/fresh.sh
 systems musl-tools           library and tools are compiled by the headers of musl
 systems ccache               rows that differ by a switch compile little anew
 systems qemu-user-static     tries wheels of arm64
@@ -101,7 +101,7 @@ groups:  build   what `make` needs
          dev     clang, clang-format, valgrind: `make lint`, `make fuzz`, .ci/run
          cover   what `make coverage` needs on top
          site    Sphinx, for `make site`
-         systems mmdebstrap, for `make systems` and tests/fresh.sh
+         systems mmdebstrap, for `make systems`, `make proofs` and tests/fresh.sh
          lab     QEMU and what it takes to start Debian in it, for `make lab`
          all     every one of these
 Without a group: build and test.

@@ -70,6 +70,8 @@ RECIPES = {recipe.name: recipe for recipe in (
       for system, suite in (("debian", "bookworm"), ("debian", "trixie"), ("ubuntu", "jammy"), ("ubuntu", "noble"))),
     # What a host with devices has at least: nothing.
     Recipe("bare-debian-13", "debian", "trixie"),
+    # The model checker, and the C library's headers for it.
+    Recipe("proofs", "debian", "trixie", ("cbmc", "gcc", "libc6-dev", "libjansson-dev", "uthash-dev")),
     Recipe("keys", "debian", "trixie", ("ubuntu-keyring",), variant="extract"),
 )}
 
