@@ -12,6 +12,7 @@
 #   LAB=...        arguments of tests/lab/run.py, for make lab
 #   SYSTEMS=...    arguments of tests/systems/run.py, for make systems
 #   INTEROP=...    arguments of tests/interop/run.sh, for make interop
+#   PROOFS=...     arguments of tests/proofs/run.py, for make proofs
 #   SOAK=...       arguments of scripts/soak.sh, for make soak
 #   SEEDS=N        how many runs of the simulation, for make sim; SIM=... further arguments; HASHES=N:
 #                  of so many seeds three runs are compared (100); ATOMICS=1: threads change before each
@@ -33,6 +34,7 @@ LAB ?=
 SYSTEMS ?=
 SUITE ?=
 INTEROP ?=
+PROOFS ?=
 SOAK ?=
 SEEDS ?= 1000
 HASHES ?= 100
@@ -57,7 +59,7 @@ run_tests = @python3 scripts/run_tests.py $(1) $(foreach t,$(T),-T '$(t)')
 tests = $$(python3 scripts/run_tests.py $(1) --targets $(foreach t,$(T),-T '$(t)'))
 
 .PHONY: all build tests demo test lint format docs bench fuzz sim soak asan tsan debug valgrind coverage install \
-	uninstall fresh systems lab interop models wheel deb kit abi site ci deps clean help
+	uninstall fresh systems lab interop models proofs wheel deb kit abi site ci deps clean help
 
 all: build
 
@@ -173,6 +175,10 @@ models:
 	$(call deps,test)
 	@tests/models/run.sh $(T)
 
+proofs:
+	$(call deps,systems)
+	@python3 tests/proofs/run.py $(PROOFS)
+
 wheel:
 	$(call deps,build test systems)
 	@scripts/wheel.sh $(WHEEL)
@@ -222,6 +228,7 @@ help:
 	@echo "make systems    build and unit tests on other systems (docs/platforms.md); SYSTEMS='name...'"
 	@echo "make interop    against Mooncake's own engine, from its wheel (docs/compat.md)"
 	@echo "make models     the lock-free structures in every interleaving (loom, from crates.io); T='name...'"
+	@echo "make proofs     parsers and arithmetic by CBMC, for every input up to a bound; PROOFS='name...', PROOFS=--faults"
 	@echo "make wheel      the Python packages, into build/wheel; WHEEL='--arch x86_64': for that one"
 	@echo "make deb        the Debian packages, into build/deb"
 	@echo "make kit        an archive that tries accelerators and NICs of a host without building (docs/gpu.md)"
