@@ -204,16 +204,27 @@ static void look_at_all(struct host_peer *p)
             look_at(p, i);
 }
 
+/* Relaxed: it changes under the lock, and is a hint elsewhere. */
+static uint64_t seen_of(const struct host_peer *p)
+{
+    return atomic_load_explicit(&p->seen, memory_order_relaxed);
+}
+
+static void note_seen(struct host_peer *p, uint64_t end)
+{
+    atomic_store_explicit(&p->seen, end, memory_order_relaxed);
+}
+
 /* Brings the picture up to date. */
 static void catch_up(struct host_peer *p)
 {
     /* Acquire: partner of the release in log_change(). */
     uint64_t end = atomic_load_explicit(&p->table->log_end, memory_order_acquire);
-    uint64_t from = atomic_load_explicit(&p->seen, memory_order_relaxed);
+    uint64_t from = seen_of(p);
 
     if (from == end)
         return;
-    atomic_store_explicit(&p->seen, end, memory_order_relaxed);
+    note_seen(p, end);
     for (uint64_t i = from; i != end && end - from <= HOST_LOG; i++)
         look_at(p, atomic_load_explicit(&p->table->log[i % HOST_LOG], memory_order_acquire));
     /* Some of it may have been written over while it was read; the one in the making counts. */
@@ -243,7 +254,7 @@ static void want(struct host_peer *p, const struct host_known *k)
 {
     struct host_msg m = {
         .magic = HOST_MAGIC, .version = HOST_VERSION, .type = HOST_WANT, .slot = k->slot};
-    uint64_t seen = atomic_load_explicit(&p->seen, memory_order_relaxed);
+    uint64_t seen = seen_of(p);
     struct host_map *map = k->map;
     int64_t now = tei_now_ns();
 
@@ -368,8 +379,7 @@ unsigned tei_host_peer_score(struct host_peer *p, const te_request *r)
 
     /* Relaxed: what is seen too late here is found out by the copy. */
     if (!p->memfd_only && atomic_load_explicit(&p->n_refused, memory_order_relaxed) == 0 &&
-        atomic_load_explicit(&p->table->log_end, memory_order_relaxed) ==
-            atomic_load_explicit(&p->seen, memory_order_relaxed))
+        atomic_load_explicit(&p->table->log_end, memory_order_relaxed) == seen_of(p))
         return score;
     pthread_mutex_lock(&p->lock);
     catch_up(p);
