@@ -92,37 +92,47 @@ const char *tei_who_text(const struct tei_who *w, char *buf, size_t n)
 
 /* ------------------------------------------------------------------------------------------- lists */
 
+static bool is_printable(const char *name)
+{
+    while (isgraph((unsigned char)*name))
+        name++;
+    return *name == '\0';
+}
+
+static int check_name(const struct tei_auth *a, const char *name)
+{
+    size_t n = strlen(name);
+
+    if (n == 0 || n > NAME_MAX)
+        return TEI_FAIL(
+            TE_ERR_INVALID,
+            "a list of peers has a name of %zu bytes: give names of 1 to %d, with a comma between two of them",
+            n, NAME_MAX);
+    if (!a->is_mtls && !tei_auth_is_id(name, n))
+        return TEI_FAIL(
+            TE_ERR_INVALID,
+            "'%.64s' in a list of peers is no id of a key file: letters, digits, '.', '_' and '-', %d at most",
+            name, TEI_AUTH_ID_MAX);
+    if (!is_printable(name))
+        return TEI_FAIL(TE_ERR_INVALID,
+                        "'%.64s' in a list of peers has what no name of a certificate has", name);
+    return 0;
+}
+
 /* Cuts the text at its commas. */
 static int cut(const struct tei_auth *a, struct tei_allow *x)
 {
     char *at = x->text, *name;
+    int rc = 0;
 
-    while ((name = strsep(&at, ","))) {
-        size_t n = strlen(name);
-
-        for (size_t i = 0; i < n; i++)
-            if (!isgraph((unsigned char)name[i]))
-                return TEI_FAIL(
-                    TE_ERR_INVALID,
-                    "'%.64s' in a list of peers has a blank, or what is no character of a name",
-                    name);
-        if (n == 0 || n > NAME_MAX)
-            return TEI_FAIL(
-                TE_ERR_INVALID,
-                "a list of peers has a name of %zu bytes: give names of 1 to %d, with a comma "
-                "between two of them",
-                n, NAME_MAX);
-        if (!a->is_mtls && !tei_auth_is_id(name, n))
-            return TEI_FAIL(
-                TE_ERR_INVALID,
-                "'%.64s' in a list of peers is no id of a key file: letters, digits, '.', '_' "
-                "and '-', %d at most",
-                name, TEI_AUTH_ID_MAX);
-        if (x->n == NAMES_MAX)
-            return TEI_FAIL(TE_ERR_INVALID, "a list of peers has more than %d names", NAMES_MAX);
-        x->names[x->n++] = name;
+    while (!rc && (name = strsep(&at, ","))) {
+        rc = check_name(a, name);
+        if (!rc && x->n == NAMES_MAX)
+            rc = TEI_FAIL(TE_ERR_INVALID, "a list of peers has more than %d names", NAMES_MAX);
+        if (!rc)
+            x->names[x->n++] = name;
     }
-    return 0;
+    return rc;
 }
 
 int tei_allow_read(const struct tei_auth *a, const char *text, struct tei_allow **out)

@@ -407,7 +407,7 @@ static void bad_lists(void **state)
     is_bad(t, TE_REMOTE_RW, "", TE_ERR_INVALID, "a name of 0 bytes");
     is_bad(t, TE_REMOTE_RW, "b,", TE_ERR_INVALID, "a name of 0 bytes");
     is_bad(t, TE_REMOTE_RW, ",b", TE_ERR_INVALID, "a name of 0 bytes");
-    is_bad(t, TE_REMOTE_RW, "b, c", TE_ERR_INVALID, "' c' in a list of peers has a blank");
+    is_bad(t, TE_REMOTE_RW, "b, c", TE_ERR_INVALID, "' c' in a list of peers is no id");
     is_bad(t, TE_REMOTE_RW, "b;c", TE_ERR_INVALID, "'b;c' in a list of peers is no id");
     is_bad(t, 0, "b", TE_ERR_INVALID, "access");
     is_bad(t, 4, "b", TE_ERR_INVALID, "access");

@@ -51,6 +51,7 @@ class Certificates(Case):
         self.stays_out(b, target, "decode,decode-11,.decode-1")
         for peer in (a, b):
             self.comes_in(peer, target, "127.0.0.1:12345", 3)
+        self.assertIn("has what no name of a certificate has", target.refused("region_for", "a,\vb", SIZE))
         self.moves(b, target, 4)
 
     def test_what_was_told_before(self):

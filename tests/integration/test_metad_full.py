@@ -143,7 +143,7 @@ class Disk:
         else:
             te.skip("no tmpfs can be mounted here: neither in a user namespace of its own nor without one")
         entered = ("--user", "--preserve-credentials", "--mount") if "--user" in namespaces else ("--mount",)
-        self.prefix = ("nsenter", f"--target={self.holder.pid}", *entered)
+        self.prefix = ("nsenter", f"--target={self.holder.pid}", *entered, "--root")  # which a chroot needs
         self.root = f"/proc/{self.holder.pid}/root{self.place}"
 
     def fill(self):

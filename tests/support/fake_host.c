@@ -264,17 +264,15 @@ static void join(struct tei_transport *t, struct tei_region *r)
         DIE("region_add failed: %s", te_errmsg());
 }
 
-struct tei_region *fake_region_add(struct fake_host *h, struct tei_transport *t, void *addr,
-                                   size_t length, unsigned access)
+static struct tei_region *add_region(struct fake_host *h, struct tei_transport *t,
+                                     const struct tei_region *as)
 {
-    struct tei_region *r = calloc(1, sizeof *r);
+    struct tei_region *r = malloc(sizeof *r);
     size_t i = 0;
 
     if (!r)
         DIE("out of memory");
-    r->addr = (uintptr_t)addr;
-    r->length = length;
-    r->access = access;
+    *r = *as;
     tell_kind(r);
     join(t, r);
     pthread_mutex_lock(&h->lock);
@@ -285,6 +283,26 @@ struct tei_region *fake_region_add(struct fake_host *h, struct tei_transport *t,
     h->regions[i] = r;
     pthread_mutex_unlock(&h->lock);
     return r;
+}
+
+struct tei_region *fake_region_add(struct fake_host *h, struct tei_transport *t, void *addr,
+                                   size_t length, unsigned access)
+{
+    const struct tei_region r = {.addr = (uintptr_t)addr, .length = length, .access = access};
+
+    return add_region(h, t, &r);
+}
+
+struct tei_region *fake_region_for_others(struct fake_host *h, struct tei_transport *t, void *addr,
+                                          size_t length, unsigned access)
+{
+    static char list;
+    const struct tei_region r = {.addr = (uintptr_t)addr,
+                                 .length = length,
+                                 .allow = (struct tei_allow *)(void *)&list,
+                                 .allowed = access};
+
+    return add_region(h, t, &r);
 }
 
 te_lease_key fake_lease(struct fake_host *h, struct tei_region *r, const void *addr, size_t length,
@@ -463,7 +481,7 @@ static struct tei_published *list_buffers(struct fake_host *h, uint64_t max, siz
                 DIE("out of memory");
             list[(*n)++] = (struct tei_published){.addr = r->addr + from,
                                                   .length = tei_min(max, r->length - from),
-                                                  .access = r->access,
+                                                  .access = r->access | r->allowed,
                                                   .location = r->location,
                                                   .region = r};
         }

@@ -73,6 +73,9 @@ void fake_host_fini(struct fake_host *h);
 
 struct tei_region *fake_region_add(struct fake_host *h, struct tei_transport *t, void *addr,
                                    size_t length, unsigned access);
+/* The same for some peers only, of whom none is known here: whoever asks is refused. */
+struct tei_region *fake_region_for_others(struct fake_host *h, struct tei_transport *t, void *addr,
+                                          size_t length, unsigned access);
 /* Out of the map, then out of the transport; then nobody may hold it any more. Frees it. */
 void fake_region_del(struct fake_host *h, struct tei_transport *t, struct tei_region *r);
 

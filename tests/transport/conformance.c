@@ -597,7 +597,30 @@ void conformance_region_removed(const struct conformance *with)
     }
 }
 
-/* Ranges that the target does not have, or not for this. */
+/* Memory for some peers only, of whom this is none: no way leads there, or it is refused. */
+static void refused_to_others(struct pair *p, const struct conformance *with)
+{
+    char *mem = pair_map(with, TARGET, PIECE), before[100], after[100];
+    struct tei_region *others = fake_region_for_others(&p->hb, p->b, mem, PIECE, TE_REMOTE_RW);
+
+    pair_attach_anew(p);
+    pair_copy(with, before, mem, sizeof before);
+    pair_fill(p, INITIATOR, 0, PIECE, 9);
+    for (int opcode = TE_READ; opcode <= TE_WRITE; opcode++) {
+        te_request r = {.opcode = opcode, .target_offset = (uintptr_t)mem, .length = PIECE};
+
+        if (p->a->ops.score(p->a, p->attach, &r))
+            assert_int_not_equal(fake_transfer(p->a, p->attach, opcode, p->am, mem, sizeof before),
+                                 0);
+    }
+    pair_copy(with, after, mem, sizeof after);
+    assert_memory_equal(before, after, sizeof before);
+    EXPECT_ERROR(0, fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, PIECE));
+    fake_region_del(&p->hb, p->b, others);
+    pair_unmap(with, TARGET, mem, PIECE);
+}
+
+/* Ranges that the target does not have, or not for this, or not for everybody. */
 void conformance_stale(const struct conformance *with)
 {
     struct pair *p = pair_open(with);
@@ -626,6 +649,7 @@ void conformance_stale(const struct conformance *with)
     EXPECT_ERROR(0, fake_transfer(p->a, p->attach, TE_WRITE, p->am, limited + 2 * PIECE, 100));
     pair_copy(with, &first, limited, 1);
     assert_int_equal(first, 0);
+    refused_to_others(p, with);
     fake_region_del(&p->hb, p->b, read_only);
     fake_region_del(&p->hb, p->b, write_only);
     pair_unmap(with, TARGET, outside, PAIR_BYTES);

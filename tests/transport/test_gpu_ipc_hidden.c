@@ -33,19 +33,9 @@ static int write_to(const struct pair *p, void *remote, size_t n)
     return fake_transfer(p->a, p->attach, TE_WRITE, p->am, remote, n);
 }
 
-/* A region for some peers only, which the map of the fake host does not have. */
-static struct tei_region hide(struct pair *p, char *mem, size_t n)
+static struct tei_region *hide(struct pair *p, char *mem, size_t n)
 {
-    static char list;
-    struct tei_region r = {.addr = (uintptr_t)mem,
-                           .length = n,
-                           .allow = (struct tei_allow *)(void *)&list,
-                           .allowed = TE_REMOTE_RW,
-                           .kind = (uint8_t)cell->kind[TARGET],
-                           .device = cell->device[TARGET]};
-
-    assert_int_equal(p->b->ops.region_add(p->b, &r), 0);
-    return r;
+    return fake_region_for_others(&p->hb, p->b, mem, n, TE_REMOTE_RW);
 }
 
 /* Beside what was shared before: who has the handle leaves it, and is not told of it again. */
@@ -54,7 +44,7 @@ static void beside_what_is_shared(void **state)
     struct pair *p = pair_open(cell);
     char *mem = pair_map(cell, TARGET, N);
     struct tei_region *shared = fake_region_add(&p->hb, p->b, mem, MIB, TE_REMOTE_RW);
-    struct tei_region hidden, *later;
+    struct tei_region *hidden, *later;
 
     (void)state;
     pair_attach_anew(p);
@@ -71,7 +61,7 @@ static void beside_what_is_shared(void **state)
     pair_attach_anew(p);
     assert_int_equal(score_of(p, mem + MIB, MIB), 0);
 
-    assert_int_equal(p->b->ops.region_del(p->b, &hidden), 0);
+    fake_region_del(&p->hb, p->b, hidden);
     pair_attach_anew(p);
     assert_true(score_of(p, mem, MIB) > 50);
     assert_int_equal(write_to(p, mem, MIB), 0);
@@ -83,25 +73,24 @@ static void beside_what_is_shared(void **state)
     pair_close(p);
 }
 
-/* Two of them: the allocation is told of when the last one is gone. One is left when the transport ends. */
+/* Two of them: the allocation is told of when the last one is gone. */
 static void the_last_one(void **state)
 {
     struct pair *p = pair_open(cell);
     char *mem = pair_map(cell, TARGET, N);
-    struct tei_region one = hide(p, mem, MIB), other = hide(p, mem + N - 1, 1), *shared;
+    struct tei_region *one = hide(p, mem, MIB), *other = hide(p, mem + N - 1, 1), *shared;
 
     (void)state;
     shared = fake_region_add(&p->hb, p->b, mem + MIB, MIB, TE_REMOTE_RW);
-    assert_int_equal(p->b->ops.region_del(p->b, &one), 0);
+    fake_region_del(&p->hb, p->b, one);
     pair_attach_anew(p);
     assert_int_equal(score_of(p, mem + MIB, MIB), 0);
-    assert_int_equal(p->b->ops.region_del(p->b, &other), 0);
+    fake_region_del(&p->hb, p->b, other);
     pair_attach_anew(p);
     assert_true(score_of(p, mem + MIB, MIB) > 50);
-    one = hide(p, mem, MIB);
     fake_region_del(&p->hb, p->b, shared);
-    pair_close(p);
     pair_unmap(cell, TARGET, mem, N);
+    pair_close(p);
 }
 
 static bool has_device(const struct conformance *with)

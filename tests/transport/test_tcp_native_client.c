@@ -192,12 +192,17 @@ static struct tcp_frame_head head(unsigned type, uint64_t id, uint64_t length, u
 static void wrong_answers(void **state)
 {
     static struct stage s;
-    struct tcp_frame_head to_read[] = {
-        head(TCP_FRAME_DATA, 2, 100, TCP_OK, 0),      head(TCP_FRAME_DATA, 1, 99, TCP_OK, 0),
-        head(TCP_FRAME_DATA, 1, 0, TCP_OK, 0),        head(TCP_FRAME_DATA, 1, 101, TCP_OK, 0),
-        head(TCP_FRAME_ACK, 1, 0, TCP_OK, 0),         head(TCP_FRAME_DATA, 1, 100, 9, 0),
-        head(TCP_FRAME_DATA, 1, 100, TCP_REFUSED, 1), head(TCP_FRAME_HELLO, 0, 0, TCP_OK, 0),
-        head(TCP_FRAME_DATA, 1, 100, TCP_STRANGER, 0)};
+    struct tcp_frame_head to_read[] = {head(TCP_FRAME_DATA, 2, 100, TCP_OK, 0),
+                                       head(TCP_FRAME_DATA, 1, 99, TCP_OK, 0),
+                                       head(TCP_FRAME_DATA, 1, 0, TCP_OK, 0),
+                                       head(TCP_FRAME_DATA, 1, 101, TCP_OK, 0),
+                                       head(TCP_FRAME_ACK, 1, 0, TCP_OK, 0),
+                                       head(TCP_FRAME_DATA, 1, 100, 99, 0),
+                                       head(TCP_FRAME_DATA, 1, 100, TCP_REFUSED, 1),
+                                       head(TCP_FRAME_DATA, 1, 100, TCP_NOT_YOURS, 1),
+                                       head(TCP_FRAME_DATA, 1, 100, TCP_LEASE_OF_OTHERS, 0),
+                                       head(TCP_FRAME_HELLO, 0, 0, TCP_OK, 0),
+                                       head(TCP_FRAME_DATA, 1, 100, TCP_STRANGER, 0)};
     struct tcp_frame_head to_write[] = {
         head(TCP_FRAME_ACK, 0, 0, TCP_OK, 0),      head(TCP_FRAME_ACK, 2, 0, TCP_OK, 0),
         head(TCP_FRAME_ACK, 1, 1, TCP_OK, 0),      head(TCP_FRAME_DATA, 1, 0, TCP_OK, 0),

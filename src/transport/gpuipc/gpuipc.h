@@ -70,7 +70,7 @@ struct gpuipc_share {
     struct gpuipc_alloc *v[];
 };
 
-/* A region for some peers only: likewise. */
+/* A region for some peers only: what region_add() has got of it. */
 struct gpuipc_hidden {
     struct tei_link link; /* in gpuipc_table.hidden */
     uint64_t addr, length;

@@ -515,7 +515,7 @@ int tei_gpuipc_region_del(struct tei_transport *t, struct tei_region *r)
 {
     struct gpuipc *g = tei_gpuipc_of(t);
     struct gpuipc_table *table = g->table;
-    struct gpuipc_share *s = r->keys[t->index];
+    struct gpuipc_share *s = r->allow ? NULL : r->keys[t->index];
     bool closed, known = s != NULL;
     int rc = 0;
 
@@ -613,7 +613,7 @@ int tei_gpuipc_describe_buffer(struct tei_transport *t, const struct tei_region 
                                json_t *object)
 {
     struct gpuipc_table *table = tei_gpuipc_of(t)->table;
-    const struct gpuipc_share *s = r->keys[t->index];
+    const struct gpuipc_share *s = r->allow ? NULL : r->keys[t->index];
     char handle[2 * TEI_GPU_HANDLE + 1] = "";
 
     pthread_mutex_lock(&table->lock);
