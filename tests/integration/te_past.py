@@ -2,6 +2,7 @@
 """Versions that have been released: their builds, and what was recorded of them (tests/past/README.md)."""
 import base64
 import functools
+import itertools
 import json
 import os
 import re
@@ -22,8 +23,11 @@ BUILD_LIMIT_S = 720
 class Build:
     """Source tree, build tree and peer program of one version."""
 
+    made = itertools.count()
+
     def __init__(self, src, build, flags=()):
         self.src, self.build, self.flags = src, build, flags
+        self.number = next(Build.made)  # source trees of two versions may have one name
         self.bin = os.path.join(build, "bin")
         self.programs = {}
 
@@ -32,7 +36,7 @@ class Build:
         that folder, which LD_LIBRARY_PATH then has to find."""
         key = (source, shared)
         if key not in self.programs:
-            out = os.path.join(te.Workdir.get(), f"{name}-{len(self.programs)}-{os.path.basename(self.src)}")
+            out = os.path.join(te.Workdir.get(), f"{name}-{len(self.programs)}-{self.number}")
             if shared:
                 link = [os.path.join(shared, "libtransfer_engine.so")]
             else:

@@ -73,6 +73,8 @@ class OneHost(trouble.Section, unittest.TestCase):
 
     @provokes("the peer is on another machine")
     def machine(self):
+        if not (os.path.exists("/etc/machine-id") and os.path.getsize("/etc/machine-id")):
+            te.skip("this host has no machine id, so it cannot be told from another one")
         return unlike("machine", "00" * 16)
 
     @provokes("the peer is in another network namespace ...")
