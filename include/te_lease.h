@@ -79,8 +79,10 @@ TE_API int te_revoke(te_engine *e, te_lease lease);
 /*
  * As te_register_batch(), for these peers alone. An engine that is asked for its descriptor tells them alone of it, so
  * others have TE_ERR_STALE without asking; a metadata server tells everybody its address and length. It has no keys of
- * NICs or handles; of a device's allocation that any of it lies in no handle is told any more. TE_ERR_INVALID as well:
- * `access` is 0, or `allow` is NULL or no such list.
+ * NICs or handles; of a device's allocation that any of it lies in this engine tells no handle any more, and whoever has
+ * one keeps it: put such memory into allocations of its own. TE_ERR_INVALID as well: `access` is 0, or `allow` is NULL or
+ * no such list. TE_ERR_BUSY: a process has been stopped for a second in the middle of copying from or to that engine's
+ * memory of devices; nothing was registered.
  */
 TE_API int te_register_allow(te_engine *e, const te_buffer *bufs, size_t n, const char *location,
                              unsigned access, const char *allow);

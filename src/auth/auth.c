@@ -490,6 +490,7 @@ void tei_auth_close(struct tei_auth *a)
     tei_auth_certs_free(a, a->certs);
     tei_auth_file_free(a->keys);
     free_names(a);
+    tei_auth_lists_free(a);
     pthread_mutex_destroy(&a->lock);
     free(a);
 }

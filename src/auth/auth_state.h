@@ -10,6 +10,7 @@
 #include <pthread.h>
 
 #define AUTH_NETS_MAX 64
+#define AUTH_LISTS    8
 
 /* An address and how many of its bits count, as IPv6: IPv4 is mapped. */
 struct auth_net {
@@ -39,10 +40,12 @@ struct tei_auth {
     int kept_for;                           /* why that could not */
     bool is_missing;                        /* a file could not be looked at, which was told */
 
-    pthread_mutex_t lock;     /* the rest */
-    struct auth_file *keys;   /* psk */
-    struct auth_certs *certs; /* mtls */
-    struct auth_name *names;  /* of tei_auth_name() */
+    pthread_mutex_t lock;                /* the rest */
+    struct auth_file *keys;              /* psk */
+    struct auth_certs *certs;            /* mtls */
+    struct auth_name *names;             /* of tei_auth_name() */
+    struct tei_allow *lists[AUTH_LISTS]; /* that were read last: one text is mostly read often */
+    unsigned next_list;
     uint64_t counts[TEI_AUTH_N_CAUSES];
     int64_t told_ns[TEI_AUTH_N_CAUSES];
 };
@@ -65,6 +68,8 @@ bool tei_auth_hmac(const struct tei_auth *a, const uint8_t *key, size_t key_len,
                    size_t n, uint8_t out[TEI_AUTH_PROOF]);
 
 /* ---- auth_who.c */
+/* Those that are kept. */
+void tei_auth_lists_free(struct tei_auth *a);
 /* A peer with that id, or that certificate, whose reference it takes one more of. NULL: no memory. */
 struct tei_who *tei_auth_who_new(const struct tei_auth *a, const char *id, size_t len,
                                  X509 *certificate);

@@ -30,7 +30,8 @@ struct tei_allow {
     _Atomic unsigned refs;
     size_t n;
     const char *names[NAMES_MAX];
-    char text[];
+    char *whole; /* as it was given */
+    char text[]; /* cut at its commas */
 };
 
 /* ----------------------------------------------------------------------------------------- a peer */
@@ -135,32 +136,67 @@ static int cut(const struct tei_auth *a, struct tei_allow *x)
     return rc;
 }
 
-int tei_allow_read(const struct tei_auth *a, const char *text, struct tei_allow **out)
+static int make_list(const struct tei_auth *a, const char *text, struct tei_allow **out)
 {
     static _Atomic uint64_t numbers;
-    struct tei_allow *x;
+    size_t n = strlen(text) + 1;
+    struct tei_allow *x = calloc(1, sizeof(*x) + 2 * n);
     int rc;
+
+    if (!x)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a list of peers");
+    x->o = a->is_mtls ? a->o : NULL;
+    x->number = 1 + atomic_fetch_add_explicit(&numbers, 1, memory_order_relaxed);
+    atomic_init(&x->refs, 1);
+    memcpy(x->text, text, n);
+    x->whole = memcpy(x->text + n, text, n);
+    rc = cut(a, x);
+    if (rc)
+        free(x);
+    else
+        *out = x;
+    return rc;
+}
+
+/* One more reference, NULL: none. Lock held, as for the next one. */
+static struct tei_allow *find_list(const struct tei_auth *a, const char *text)
+{
+    for (size_t i = 0; i < AUTH_LISTS; i++)
+        if (a->lists[i] && strcmp(a->lists[i]->whole, text) == 0)
+            return tei_allow_get(a->lists[i]);
+    return NULL;
+}
+
+static void keep_list(struct tei_auth *a, struct tei_allow *x)
+{
+    struct tei_allow **place = &a->lists[a->next_list++ % AUTH_LISTS];
+
+    tei_allow_put(*place);
+    *place = tei_allow_get(x);
+}
+
+void tei_auth_lists_free(struct tei_auth *a)
+{
+    for (size_t i = 0; i < AUTH_LISTS; i++)
+        tei_allow_put(a->lists[i]);
+}
+
+int tei_allow_read(struct tei_auth *a, const char *text, struct tei_allow **out)
+{
+    int rc = 0;
 
     if (!text)
         return TEI_FAIL(TE_ERR_INVALID, "the list of peers is NULL");
     if (!a)
         return TEI_FAIL(
             TE_ERR_UNSUPPORTED,
-            "memory for some peers only ('%.64s') needs TE_AUTH=psk or TE_AUTH=mtls: with off "
-            "nobody is known",
+            "memory for some peers only ('%.64s') needs TE_AUTH=psk or TE_AUTH=mtls: with off nobody is known",
             text);
-    x = calloc(1, sizeof(*x) + strlen(text) + 1);
-    if (!x)
-        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a list of peers");
-    x->o = a->is_mtls ? a->o : NULL;
-    x->number = 1 + atomic_fetch_add_explicit(&numbers, 1, memory_order_relaxed);
-    atomic_init(&x->refs, 1);
-    strcpy(x->text, text);
-    rc = cut(a, x);
-    if (rc)
-        free(x);
-    else
-        *out = x;
+    pthread_mutex_lock(&a->lock);
+    *out = find_list(a, text);
+    if (!*out && !(rc = make_list(a, text, out)))
+        keep_list(a, *out);
+    pthread_mutex_unlock(&a->lock);
     return rc;
 }
 

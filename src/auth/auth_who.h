@@ -31,7 +31,7 @@ struct tei_allow;
  * Reads "NAME,NAME": ids of the key file, with certificates their names. `a` is NULL with TE_AUTH=off. TE_ERR_INVALID,
  * TE_ERR_MEMORY; TE_ERR_UNSUPPORTED: nobody is known here.
  */
-int tei_allow_read(const struct tei_auth *a, const char *text, struct tei_allow **out);
+int tei_allow_read(struct tei_auth *a, const char *text, struct tei_allow **out);
 /* NULL is accepted, and given back. */
 struct tei_allow *tei_allow_get(struct tei_allow *x);
 void tei_allow_put(struct tei_allow *x);

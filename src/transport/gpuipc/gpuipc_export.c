@@ -487,14 +487,14 @@ static int hide_region(struct gpuipc *g, struct tei_region *r)
     pthread_mutex_lock(&t->lock);
     tei_list_push_back(&t->hidden, &h->link);
     pthread_mutex_unlock(&t->lock);
+    g->base.host->changed(
+        g->base.host); /* who finds what it knows outdated is not to be told that again */
     pthread_mutex_lock(&t->drain);
     rc = cut_off(t, r, NULL, &known);
     pthread_mutex_unlock(&t->drain);
     r->keys[g->base.index] = h;
     if (rc)
         show_region(g, r);
-    else if (known)
-        g->base.host->changed(g->base.host);
     return rc;
 }
 
