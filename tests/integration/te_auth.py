@@ -60,16 +60,16 @@ class Case(unittest.TestCase):
     def until_refused(self, peer, cause, number=1):
         te.until(lambda: self.refusals(peer).get(cause, 0) >= number, f"{number} refusals for {cause}")
 
-    def moves(self, source, target, seed=1):
-        """A round trip of bytes between two engines."""
-        index, remote = target.region(SIZE)
+    def moves(self, source, target, seed=1, region=None):
+        """A round trip of bytes between two engines; `region`: (index, address) at the target, None: a new one."""
+        index, remote = region or target.region(SIZE)
         mine, _ = source.region(2 * SIZE)
         source.round_trip(source.open(target.segment), mine, SIZE, remote, seed)
         target.ask("check", index, 0, SIZE, seed)
 
-    def fails_to_move(self, source, target, what):
+    def fails_to_move(self, source, target, what, region=None):
         """A WRITE that fails with that text, and a READ likewise; the target's memory is as it was."""
-        index, remote = target.region(SIZE)
+        index, remote = region or target.region(SIZE)
         target.ask("fill", index, 0, SIZE, 77)
         mine, _ = source.region(SIZE)
         segment = source.open(target.segment)

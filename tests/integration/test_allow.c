@@ -331,28 +331,27 @@ static void hidden_among_many(void **state)
     assert_int_equal(te_unregister_batch(w->of[T], at, N), 0);
 }
 
-/* Who needs no proof is nobody that a list could name. */
-static void for_nobody_that_is_unknown(void **state)
+static void for_nobody(void **state, int who, int error, const char *text)
 {
     struct world *w = *state;
 
-    add_peer(w, CLASSIC);
-    does(w, CLASSIC, TE_WRITE, w->open, 100, NULL, 0, NULL, "tcp");
-    does(w, CLASSIC, TE_WRITE, w->mem, 100, NULL, TE_ERR_ACCESS, OTHERS, NULL);
+    add_peer(w, who);
+    does(w, who, TE_WRITE, w->open, 100, NULL, 0, NULL, "tcp");
+    does(w, who, TE_WRITE, w->mem, 100, NULL, error, text, NULL);
     assert_int_equal(w->mem[0], 0xee);
     denied_are(w, 1);
+}
+
+/* Who needs no proof is nobody that a list could name. */
+static void for_nobody_that_is_unknown(void **state)
+{
+    for_nobody(state, CLASSIC, TE_ERR_ACCESS, OTHERS);
 }
 
 /* Nor who speaks as engines of other makes do: that is told as they know it. */
 static void for_nobody_of_another_make(void **state)
 {
-    struct world *w = *state;
-
-    add_peer(w, OLD);
-    does(w, OLD, TE_WRITE, w->open, 100, NULL, 0, NULL, "tcp");
-    does(w, OLD, TE_WRITE, w->mem, 100, NULL, TE_ERR_STALE, NULL, NULL);
-    assert_int_equal(w->mem[0], 0xee);
-    denied_are(w, 1);
+    for_nobody(state, OLD, TE_ERR_STALE, NULL);
 }
 
 /* ------------------------------------------------------------------------------------------- leases */

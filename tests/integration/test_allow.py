@@ -17,26 +17,13 @@ HIDDEN = "target does not have this address range"
 class Case(te_mtls.Case):
     def let(self, target, names):
         """(index, address) of new memory of the target for those peers."""
-        index, address = (int(word) for word in target.ask("region_for", names, SIZE))
-        target.ask("fill", index, 0, SIZE, 77)
-        return index, address
+        return tuple(int(word) for word in target.ask("region_for", names, SIZE))
 
     def comes_in(self, peer, target, names, seed=1):
-        index, remote = self.let(target, names)
-        mine, _ = peer.region(2 * SIZE)
-        peer.round_trip(peer.open(target.segment), mine, SIZE, remote, seed)
-        target.ask("check", index, 0, SIZE, seed)
+        self.moves(peer, target, seed, self.let(target, names))
 
     def stays_out(self, peer, target, names):
-        index, remote = self.let(target, names)
-        mine, _ = peer.region(SIZE)
-        segment = peer.open(target.segment)
-        for opcode in ("write", "read"):
-            state, _, moved, text = peer.move(opcode, segment, mine, 0, remote, SIZE)
-            self.assertNotEqual(state, te.COMPLETED)
-            self.assertEqual(moved, 0)
-            self.assertIn(HIDDEN, text)
-        target.ask("check", index, 0, SIZE, 77)
+        self.fails_to_move(peer, target, HIDDEN, self.let(target, names))
 
 
 class Certificates(Case):
