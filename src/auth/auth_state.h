@@ -73,6 +73,7 @@ void tei_auth_lists_free(struct tei_auth *a);
 /* A peer with that id, or that certificate, whose reference it takes one more of. NULL: no memory. */
 struct tei_who *tei_auth_who_new(const struct tei_auth *a, const char *id, size_t len,
                                  X509 *certificate);
+
 /* ---- auth_certificate.c */
 /* The text of its subject. */
 void tei_auth_subject(const struct auth_library *o, const X509 *certificate,

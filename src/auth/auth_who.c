@@ -43,14 +43,14 @@ struct tei_who *tei_auth_who_new(const struct tei_auth *a, const char *id, size_
 
     if (!w)
         return NULL;
+    if (certificate && !a->o->X509_up_ref(certificate)) {
+        free(w);
+        return NULL;
+    }
+    w->certificate = certificate;
     if (!certificate)
         memcpy(w->id, id, tei_min(len, TEI_AUTH_ID_MAX));
-    else if (a->o->X509_up_ref(certificate))
-        w->certificate = certificate;
-    if (!certificate == !w->certificate)
-        return w;
-    free(w);
-    return NULL;
+    return w;
 }
 
 void tei_who_free(struct tei_who *w)
@@ -79,15 +79,16 @@ struct tei_who *tei_secure_who(const struct tei_secure *s)
 
 const char *tei_who_text(const struct tei_who *w, char *buf, size_t n)
 {
-    char subject[AUTH_SUBJECT] = "";
+    char subject[AUTH_SUBJECT];
 
-    if (w && w->certificate)
-        tei_auth_subject(&tei_auth_library, w->certificate, subject);
-    if (w)
-        snprintf(buf, n, "%s '%s'", w->certificate ? "certificate" : "id",
-                 w->certificate ? subject : w->id);
-    else
+    if (!w) {
         snprintf(buf, n, "of no id");
+    } else if (!w->certificate) {
+        snprintf(buf, n, "id '%s'", w->id);
+    } else {
+        tei_auth_subject(&tei_auth_library, w->certificate, subject);
+        snprintf(buf, n, "certificate '%s'", subject);
+    }
     return buf;
 }
 
@@ -158,21 +159,28 @@ static int make_list(const struct tei_auth *a, const char *text, struct tei_allo
     return rc;
 }
 
-/* One more reference, NULL: none. Lock held, as for the next one. */
-static struct tei_allow *find_list(const struct tei_auth *a, const char *text)
+/* One more reference, NULL: none. */
+static struct tei_allow *find_list(struct tei_auth *a, const char *text)
 {
-    for (size_t i = 0; i < AUTH_LISTS; i++)
+    struct tei_allow *x = NULL;
+
+    pthread_mutex_lock(&a->lock);
+    for (size_t i = 0; !x && i < AUTH_LISTS; i++)
         if (a->lists[i] && strcmp(a->lists[i]->whole, text) == 0)
-            return tei_allow_get(a->lists[i]);
-    return NULL;
+            x = tei_allow_get(a->lists[i]);
+    pthread_mutex_unlock(&a->lock);
+    return x;
 }
 
 static void keep_list(struct tei_auth *a, struct tei_allow *x)
 {
-    struct tei_allow **place = &a->lists[a->next_list++ % AUTH_LISTS];
+    struct tei_allow **place;
 
+    pthread_mutex_lock(&a->lock);
+    place = &a->lists[a->next_list++ % AUTH_LISTS];
     tei_allow_put(*place);
     *place = tei_allow_get(x);
+    pthread_mutex_unlock(&a->lock);
 }
 
 void tei_auth_lists_free(struct tei_auth *a)
@@ -192,11 +200,9 @@ int tei_allow_read(struct tei_auth *a, const char *text, struct tei_allow **out)
             TE_ERR_UNSUPPORTED,
             "memory for some peers only ('%.64s') needs TE_AUTH=psk or TE_AUTH=mtls: with off nobody is known",
             text);
-    pthread_mutex_lock(&a->lock);
     *out = find_list(a, text);
     if (!*out && !(rc = make_list(a, text, out)))
         keep_list(a, *out);
-    pthread_mutex_unlock(&a->lock);
     return rc;
 }
 

@@ -9,11 +9,10 @@
 #include <pthread.h>
 
 struct descriptor {
-    _Atomic uint64_t version; /* grows with each change */
-    pthread_mutex_t lock;     /* held while the text is made */
-    struct tei_segment_text
-        *text;    /* of the version that was last asked for: all that any peer may reach */
-    bool for_all; /* each peer may reach all of it */
+    _Atomic uint64_t version;      /* grows with each change */
+    pthread_mutex_t lock;          /* held while the text is made */
+    struct tei_segment_text *text; /* as last asked for: all that any peer may reach */
+    bool for_all;                  /* each peer may reach all of it */
 };
 
 void tei_descriptor_init(struct descriptor *d);

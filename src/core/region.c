@@ -186,9 +186,9 @@ int tei_region_list(struct regions *m, const struct reader *by, uint64_t max,
     size_t total = 0, count = 0;
 
     *version = atomic_load_explicit(m->version, memory_order_acquire);
+    /* For one peer there may be fewer; that is looked at once. */
     TEI_LIST_EACH(&m->by_addr, link, tmp) {
-        total +=
-            count_parts(tei_container_of(link, struct tei_region, link), NULL, max); /* or fewer */
+        total += count_parts(tei_container_of(link, struct tei_region, link), NULL, max);
     }
     list = calloc(total + 1, sizeof(*list));
     if (!list)
