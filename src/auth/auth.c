@@ -43,8 +43,7 @@ const char *tei_auth_meaning(enum tei_auth_cause cause)
     return causes[cause].what;
 }
 
-bool tei_auth_refuse(struct tei_auth *a, enum tei_auth_cause cause, const char *where,
-                     const char *who, char *line, size_t n)
+unsigned long long tei_auth_refusal(struct tei_auth *a, enum tei_auth_cause cause)
 {
     int64_t now_ns = tei_now_ns();
     unsigned long long count;
@@ -56,19 +55,25 @@ bool tei_auth_refuse(struct tei_auth *a, enum tei_auth_cause cause, const char *
     if (tell)
         a->told_ns[cause] = now_ns;
     pthread_mutex_unlock(&a->lock);
-    if (tell)
-        snprintf(line, n, "%s: %s is refused (%s, %llu so far): %s; %s", where, who,
-                 causes[cause].label, count, causes[cause].what, causes[cause].remedy);
-    return tell;
+    return tell ? count : 0;
+}
+
+const char *tei_auth_line(enum tei_auth_cause cause, unsigned long long count, const char *where,
+                          const char *who, char line[TEI_AUTH_LINE])
+{
+    snprintf(line, TEI_AUTH_LINE, "%s: %s is refused (%s, %llu so far): %s; %s", where, who,
+             causes[cause].label, count, causes[cause].what, causes[cause].remedy);
+    return line;
 }
 
 void tei_auth_refused(struct tei_auth *a, enum tei_auth_cause cause, const char *where,
                       const char *who)
 {
+    unsigned long long count = tei_auth_refusal(a, cause);
     char line[TEI_AUTH_LINE];
 
-    if (tei_auth_refuse(a, cause, where, who, line, sizeof(line)))
-        TEI_WARN("%s", line);
+    if (count)
+        TEI_WARN("%s", tei_auth_line(cause, count, where, who, line));
 }
 
 void tei_auth_counts(struct tei_auth *a, uint64_t out[TEI_AUTH_N_CAUSES])

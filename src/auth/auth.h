@@ -70,14 +70,13 @@ const char *tei_auth_name(struct tei_auth *a, const char *name);
 bool tei_auth_is_classic(const struct tei_auth *a, const struct tei_addr *peer);
 /* The same of the other end of a socket. */
 bool tei_auth_is_classic_fd(const struct tei_auth *a, int fd);
-/*
- * Counts a refusal. True: a line in the log is due, at WARN, which is in `line`: one for each cause in 10 s at
- * most, which says how many there have been. `where` is what was connected to, `who` the peer.
- */
+/* Counts a refusal. Not 0: a line in the log is due, at WARN, one for each cause in 10 s: there have been so many. */
+unsigned long long tei_auth_refusal(struct tei_auth *a, enum tei_auth_cause cause);
+/* That line, returned. `where` is what was connected to, `who` the peer. */
 #define TEI_AUTH_LINE 640
-bool tei_auth_refuse(struct tei_auth *a, enum tei_auth_cause cause, const char *where,
-                     const char *who, char *line, size_t n);
-/* The same, and logs it. */
+const char *tei_auth_line(enum tei_auth_cause cause, unsigned long long count, const char *where,
+                          const char *who, char line[TEI_AUTH_LINE]);
+/* Counts it, and logs the line. */
 void tei_auth_refused(struct tei_auth *a, enum tei_auth_cause cause, const char *where,
                       const char *who);
 void tei_auth_counts(struct tei_auth *a, uint64_t out[TEI_AUTH_N_CAUSES]);

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #define NONCE_AND_ID_MAX (TEI_AUTH_NONCE + TEI_AUTH_ID_MAX)
+#define WHOSE_MAX        320
 
 static_assert(TCP_OPTION_LEN + NONCE_AND_ID_MAX <= TCP_OPTIONS_MAX, "the option fits");
 static_assert(TCP_HELLO_LEN + 2 * TCP_OPTIONS_MAX + TCP_FRAME_LEN + TEI_AUTH_PROOF <=
@@ -177,14 +178,36 @@ void tei_tcp_auth_enter(struct tcp_session *s)
     tei_tcp_worker_arm(w, s->prove_by_ns);
 }
 
+/* `whose`: who it has proved to be, with a comma before it; "": nothing was proved. */
+static void tell_refused(const struct tcp_session *s, enum tei_auth_cause cause,
+                         unsigned long long count, const char *whose)
+{
+    char from[TEI_HOSTPORT_MAX], who[TEI_HOSTPORT_MAX + WHOSE_MAX], line[TEI_AUTH_LINE];
+
+    snprintf(who, sizeof(who), "%s%s", tei_addr_format(&s->from, from, sizeof(from)), whose);
+    tei_tcp_worker_note(s->worker, TE_LOG_WARN, "%s",
+                        tei_auth_line(cause, count, "data port", who, line));
+}
+
 void tei_tcp_auth_refuse(struct tcp_session *s, enum tei_auth_cause cause)
 {
-    char who[TEI_HOSTPORT_MAX], line[TEI_AUTH_LINE];
+    unsigned long long count = tei_auth_refusal(s->worker->t->conf->identity, cause);
 
     s->refused = true;
-    if (tei_auth_refuse(s->worker->t->conf->identity, cause, "data port",
-                        tei_addr_format(&s->from, who, sizeof(who)), line, sizeof(line)))
-        tei_tcp_worker_note(s->worker, TE_LOG_WARN, "%s", line);
+    if (count)
+        tell_refused(s, cause, count, "");
+}
+
+void tei_tcp_auth_denied(const struct tcp_session *s)
+{
+    struct tei_auth *auth = s->worker->t->conf->identity;
+    unsigned long long count = auth ? tei_auth_refusal(auth, TEI_AUTH_DENIED) : 0;
+    char whose[WHOSE_MAX] = ", ";
+
+    if (!count)
+        return;
+    tei_who_text(s->who, whose + 2, sizeof(whose) - 2);
+    tell_refused(s, TEI_AUTH_DENIED, count, whose);
 }
 
 void tei_tcp_auth_late(struct tcp_session *s)
@@ -197,17 +220,6 @@ void tei_tcp_auth_forget(struct tcp_session *s)
 {
     tei_who_free(s->who);
     s->who = NULL;
-}
-
-void tei_tcp_auth_denied(const struct tcp_session *s)
-{
-    struct tei_auth *auth = s->worker->t->conf->identity;
-    char from[TEI_HOSTPORT_MAX], who[320], whole[TEI_HOSTPORT_MAX + 324], line[TEI_AUTH_LINE];
-
-    snprintf(whole, sizeof(whole), "%s, %s", tei_addr_format(&s->from, from, sizeof(from)),
-             tei_who_text(s->who, who, sizeof(who)));
-    if (auth && tei_auth_refuse(auth, TEI_AUTH_DENIED, "data port", whole, line, sizeof(line)))
-        tei_tcp_worker_note(s->worker, TE_LOG_WARN, "%s", line);
 }
 
 /* The key of who greets; NULL, and why. */
