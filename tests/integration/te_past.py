@@ -16,6 +16,8 @@ CAPTURES = os.path.join(te.SRC, "tests", "past")
 FIRST = "0.1"
 SCRIPT = os.path.join(te.SRC, "scripts", "past.sh")
 BUILD_LIMIT_S = 720
+# It loads HIP's library for each te_explain() and closes it again, and that of ROCm 5 ends a process that loads it twice.
+ENVIRONMENTS = {FIRST: {"MC_DISABLE_HIP": "1"}}
 
 
 # ---- Builds ----------------------------------------------------------------------------------------
@@ -25,8 +27,8 @@ class Build:
 
     made = itertools.count()
 
-    def __init__(self, src, build, flags=()):
-        self.src, self.build, self.flags = src, build, flags
+    def __init__(self, src, build, flags=(), env=None):
+        self.src, self.build, self.flags, self.env = src, build, flags, env or {}
         self.number = next(Build.made)  # source trees of two versions may have one name
         self.bin = os.path.join(build, "bin")
         self.programs = {}
@@ -48,9 +50,10 @@ class Build:
             self.programs[key] = out
         return self.programs[key]
 
-    def peer(self, **more):
+    def peer(self, env=None, **more):
         """An engine of this version: the peer program of its own source."""
-        return te.Peer(program=self.compile(os.path.join(self.src, "tests", "integration", "peer.c"), "peer"), **more)
+        program = self.compile(os.path.join(self.src, "tests", "integration", "peer.c"), "peer")
+        return te.Peer(program=program, env={**self.env, **(env or {})}, **more)
 
 
 class BuildMetad(stores.Metad):
@@ -84,7 +87,7 @@ def past(version=FIRST):
     if done.returncode:
         raise AssertionError(f"{SCRIPT} {version}: exit {done.returncode}\n{done.stderr}")
     folder = done.stdout.strip()
-    return Build(os.path.join(folder, "src"), os.path.join(folder, "build"))
+    return Build(os.path.join(folder, "src"), os.path.join(folder, "build"), env=ENVIRONMENTS.get(version))
 
 
 # ---- Captures --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import te_stores as stores
 import te_trouble as trouble
 from metad_server import Server
 from test_metad_access import certificate, write
-from te_trouble import provokes
+from te_trouble import provokes, provokes_one_of
 
 OWN_FILE = object()  # the certificate of the server
 OWN = "mooncake/rpc_meta/node"  # where the server keeps that an engine named "node" is up
@@ -179,7 +179,7 @@ class Metadata(trouble.Section, unittest.TestCase):
         with trouble.Fake(lambda sock: sock.recv(1 << 20)) as server:
             return trouble.engine(metadata=f"http://{server.name}/metadata", name="node")
 
-    @provokes("SSL_ERROR_SYSCALL")
+    @provokes_one_of("SSL_ERROR_SYSCALL", "unexpected eof while reading")
     def tls_to_nobody(self):
         with trouble.Fake(lambda sock: sock.recv(1 << 20)) as server:
             return trouble.engine(metadata=f"https://{server.name}/metadata", name="node")
