@@ -333,12 +333,20 @@ static int poll_until(struct pollfd *p, nfds_t n, int64_t until)
     return hits;
 }
 
+/* One that is not could make a thread wait in the kernel, while all others wait for it. */
 static bool all_ours(struct pollfd *p, nfds_t n)
 {
-    for (nfds_t i = 0; i < n; i++)
-        if (p[i].fd >= 0 && !sim_file_is_ours(p[i].fd))
-            return false;
-    return sim_is_on();
+    bool ours = false, others = false;
+
+    for (nfds_t i = 0; i < n; i++) {
+        if (sim_file_is_ours(p[i].fd))
+            ours = true;
+        else if (p[i].fd >= 0)
+            others = true;
+    }
+    if (ours && others)
+        sim_fail("poll() of a descriptor of the kernel's beside those of the simulation");
+    return sim_is_on() && !others;
 }
 
 int poll(struct pollfd *p, nfds_t n, int timeout)
