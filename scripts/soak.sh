@@ -6,6 +6,7 @@ set -euo pipefail
 campaigns=(
     # name   what it runs
     "oom     python3 tests/integration/test_oom.py --whole"
+    "calls   python3 tests/integration/test_calls.py --whole"
     "late    build/tests/integration/test_late_write 100000"
     "sim     build/tests/sim/sim --batches=2000000 --from=\$(date +%s) --jobs=\$(nproc)"
 )
@@ -18,6 +19,7 @@ Runs the named campaigns (default: all) of a tree in which `make tests` has run;
 says is kept in build/soak/NAME.log. Exit 1 when one failed.
 
   oom    each allocation of each phase of an engine fails, alone and with all after it (about an hour)
+  calls  each call of the system of each sort fails, alone and with all after it (about an hour)
   late   WRITEs that end early, towards a target that is stopped and goes on, 100,000 rounds of each framing (75 minutes)
   sim    the simulation, with other seeds each time, until 2,000,000 batches have run (about an hour of a processor)
 USAGE

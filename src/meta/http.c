@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/os.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,11 +169,19 @@ static void set_times(CURL *c, int64_t deadline_ns)
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, (long)(left ? left / 2 + 1 : 0));
 }
 
-/* So that a forked child does not keep the connections. */
+/*
+ * So that a forked child does not keep the connections. libcurl asks for another one, of the next address, where there is
+ * none of this family, and does not say why it got none.
+ */
 static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *a)
 {
-    (void)arg, (void)purpose;
-    return tei_fd_own(socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol));
+    struct tei_http_call *x = arg;
+    int fd = tei_fd_own(socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol));
+
+    (void)purpose;
+    if (x)
+        x->no_socket = fd < 0 && errno != EAFNOSUPPORT ? errno : 0;
+    return fd;
 }
 
 static int close_socket(void *arg, curl_socket_t fd)
@@ -207,6 +216,7 @@ static CURLcode set_call(CURL *c, struct tei_http_call *x, struct curl_slist *he
     CURLcode code = set_text(c, CURLE_OK, CURLOPT_URL, x->url);
 
     curl_easy_setopt(c, CURLOPT_ERRORBUFFER, x->why);
+    curl_easy_setopt(c, CURLOPT_OPENSOCKETDATA, x);
     curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_data);
     curl_easy_setopt(c, CURLOPT_WRITEDATA, x);
     /* Of a body whose length is announced none is read. */
@@ -309,7 +319,11 @@ static int explain(const struct tei_http *h, const struct tei_http_call *x, char
         snprintf(buf, n, "no memory for it");
         return TE_ERR_MEMORY;
     }
-    snprintf(buf, n, "%s; %s%s", why, remedy(x), tei_http_proxy_hint(h));
+    if (x->code == CURLE_COULDNT_CONNECT && x->no_socket)
+        snprintf(buf, n, "socket: %s%s", tei_errno_text(x->no_socket),
+                 x->no_socket == EMFILE ? "; raise the limit of descriptors (ulimit -n)" : "");
+    else
+        snprintf(buf, n, "%s; %s%s", why, remedy(x), tei_http_proxy_hint(h));
     return x->code == CURLE_OPERATION_TIMEDOUT ? TE_ERR_TIMEOUT : TE_ERR_METADATA;
 }
 
@@ -326,6 +340,7 @@ int tei_http_run(struct tei_http *h, struct tei_http_call *x, int64_t deadline_n
     int rc;
 
     x->max = h->reply_max;
+    x->no_socket = 0;
     x->code = perform(h, x, deadline_ns);
     if (x->code == CURLE_OK)
         return 0;

@@ -48,6 +48,7 @@ struct tei_http_call {
     /* Private to http.c. */
     size_t cap, max;
     bool too_large;
+    int no_socket; /* why there was none, an errno */
     CURLcode code;
     char why[CURL_ERROR_SIZE];
 };

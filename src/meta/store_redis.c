@@ -238,13 +238,15 @@ static int read_reply(struct conn *c, const struct call *q, redisReply **out)
 /*
  * Sends the commands and reads their replies, up to the first that is an error. A server that
  * refuses a command may say so and hang up before it has read all of it; that reply is worth more
- * than the error of the write.
+ * than the error of the write. It has come by then, and no other will.
  */
 static int exchange(struct conn *c, const struct call *q)
 {
-    int sent = tei_write_full(c->fd, q->text, q->len, q->deadline_ns);
+    int sent = tei_write_full(c->fd, q->text, q->len, q->deadline_ns), error = errno;
     int rc = sent == TE_ERR_LINK ? 0 : sent;
 
+    if (sent == TE_ERR_LINK)
+        shutdown(c->fd, SHUT_RD);
     c->got = c->elements = 0;
     c->reader->privdata = c;
     for (size_t i = 0; i < q->n && !rc; i++) {
@@ -252,7 +254,10 @@ static int exchange(struct conn *c, const struct call *q)
         if (!rc && q->reply[i]->type == REDIS_REPLY_ERROR)
             return 0;
     }
-    return rc ? rc : sent;
+    if (sent != TE_ERR_LINK || (rc && rc != TE_ERR_LINK))
+        return rc;
+    errno = error;
+    return sent;
 }
 
 /* ---- errors */

@@ -393,7 +393,7 @@ struct tei_transport_ops {
      * Moves work of d->owner in the caller's thread, sleeping between two events, until *d->left is
      * 0, d->until_ns has passed, or there is none of it that this thread can move. Whatever ends
      * the work elsewhere (cancel, close, a deadline, the peer) ends this too, by d->waker or by
-     * itself. False at once when there was nothing to drive: the caller then sleeps until the
+     * itself. False where it has nothing to drive, or cannot: the caller then sleeps until the
      * transport's threads have moved it. Several threads may drive, each for its owner. Calls
      * work_done() like post(). stop() waits for the thread to be out. Default: false.
      */

@@ -183,12 +183,13 @@ static void host_warm(struct tei_transport *t, struct tei_attach *a, struct tei_
 {
     struct host_peer *p = ((struct host_attach *)a)->peer;
     bool gone = tei_host_peer_is_gone(p);
+    int why = atomic_load_explicit(&p->broken, memory_order_relaxed);
 
     (void)t;
     w->ready = !gone;
     w->failed = gone;
     w->error = gone ? TE_ERR_PEER : 0;
-    snprintf(w->why, sizeof(w->why), "process %d, or its engine, is gone", (int)p->pid);
+    snprintf(w->why, sizeof(w->why), "process %d: %s", (int)p->pid, tei_host_broken_text(why));
 }
 
 static void host_stats(struct tei_transport *t, struct te_stats *s)

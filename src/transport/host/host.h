@@ -115,8 +115,9 @@ struct host_peer {
     bool by_number;               /* only that led to the pidfd, not the socket */
     struct tei_watch watch, life; /* socket and process; under loop_lock */
     int fd, pidfd;
-    int ends;            /* epoll of both */
-    _Atomic bool broken; /* it is gone, or may not be touched any more */
+    int ends; /* epoll of both */
+    _Atomic int
+        broken; /* it is gone, or may not be touched any more: an errno value, or -1; else 0 */
     const struct host_table *table;
     struct host_hazards *hazards;
     pthread_mutex_t lock; /* the rest */
@@ -274,6 +275,8 @@ unsigned tei_host_peer_score(struct host_peer *p, const te_request *r);
 const char *tei_host_peer_why(struct host_peer *p, const te_request *r);
 /* Whether it is gone: its socket closed, or its process ended. One system call. */
 bool tei_host_peer_is_gone(struct host_peer *p);
+/* What host_peer.broken says, in words. */
+const char *tei_host_broken_text(int broken);
 
 /* ---- host_run.c */
 /* Copies a run of the copier. */

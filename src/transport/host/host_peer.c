@@ -422,13 +422,19 @@ const char *tei_host_peer_why(struct host_peer *p, const te_request *r)
     return why;
 }
 
+const char *tei_host_broken_text(int broken)
+{
+    return broken == EPERM ? "its memory is kept from us by now"
+                           : "its process, or its engine, is gone";
+}
+
 bool tei_host_peer_is_gone(struct host_peer *p)
 {
     struct epoll_event e;
 
     if (!atomic_load_explicit(&p->broken, memory_order_relaxed) &&
         epoll_wait(p->ends, &e, 1, 0) != 0)
-        atomic_store_explicit(&p->broken, true, memory_order_relaxed);
+        atomic_store_explicit(&p->broken, -1, memory_order_relaxed);
     return atomic_load_explicit(&p->broken, memory_order_relaxed);
 }
 
@@ -459,16 +465,16 @@ void tei_host_peer_unwatch(struct host_peer *p)
         tei_watch_del(&p->life);
 }
 
-static void lose(struct host_peer *p)
+static void lose(struct host_peer *p, int sys_errno)
 {
-    atomic_store_explicit(&p->broken, true, memory_order_relaxed);
+    atomic_store_explicit(&p->broken, sys_errno ? sys_errno : -1, memory_order_relaxed);
     tei_host_peer_unwatch(p);
 }
 
 static void on_end(struct tei_watch *w, uint32_t events)
 {
     (void)events;
-    lose(tei_container_of(w, struct host_peer, life));
+    lose(tei_container_of(w, struct host_peer, life), 0);
 }
 
 static void on_peer(struct tei_watch *w, uint32_t events)
@@ -478,11 +484,13 @@ static void on_peer(struct tei_watch *w, uint32_t events)
     struct host_msg m;
     pid_t sender;
     size_t n_fds = 0;
-    int got = tei_host_recv(w->fd, true, &m, fds, &n_fds, &sender);
+    int got;
 
     (void)events;
+    errno = 0;
+    got = tei_host_recv(w->fd, true, &m, fds, &n_fds, &sender);
     if (got < 0) {
-        lose(p);
+        lose(p, errno);
         return;
     }
     if (got > 0 && m.type == HOST_MEMORY)

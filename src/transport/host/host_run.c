@@ -74,7 +74,7 @@ static void move_one(struct host_run *run, struct host_piece *x)
     if (!is_current(run->peer, x)) {
         x->part->error = TE_ERR_STALE;
     } else if (err == ESRCH || err == EPERM) {
-        atomic_store_explicit(&run->peer->broken, true, memory_order_relaxed);
+        atomic_store_explicit(&run->peer->broken, err, memory_order_relaxed);
         fail(x, TE_ERR_PEER, err, "reaching the memory of its process");
     } else {
         tei_host_peer_refuse(run->peer, x->slot, x->epoch);
@@ -149,9 +149,11 @@ static bool all_mapped(const struct host_run *run)
 
 static void fail_all(struct host_run *run)
 {
+    int why = atomic_load_explicit(&run->peer->broken, memory_order_relaxed);
+
     for (size_t i = 0; i < run->n; i++)
         if (!run->pieces[i].part->error)
-            fail(&run->pieces[i], TE_ERR_PEER, 0, "its process, or its engine, is gone");
+            fail(&run->pieces[i], TE_ERR_PEER, why > 0 ? why : 0, tei_host_broken_text(why));
 }
 
 static void copy(struct host_run *run)

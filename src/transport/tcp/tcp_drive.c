@@ -278,12 +278,12 @@ static struct timespec time_left(int64_t until_ns, int64_t now)
 }
 
 /*
- * Waits for `events` on the lane's socket, or the waker. Returns what happened on the socket.
- * *spin_ns is 0 afterwards if it has looked for so long in vain.
+ * Waits for *events on the lane's socket, or the waker; then they are those that happened on the socket.
+ * *spin_ns is 0 afterwards if it has looked for so long in vain. False: the kernel did not look.
  */
-static uint32_t wait_for(int fd, uint32_t events, const struct tei_drive *d, int64_t *spin_ns)
+static bool wait_for(int fd, uint32_t *events, const struct tei_drive *d, int64_t *spin_ns)
 {
-    struct pollfd p[2] = {{.fd = fd, .events = (short)events},
+    struct pollfd p[2] = {{.fd = fd, .events = (short)*events},
                           {.fd = d->waker->fd, .events = POLLIN}};
     int64_t now = *spin_ns || d->until_ns != TEI_NEVER ? tei_now_ns() : 0, end = now + *spin_ns;
     struct timespec ts;
@@ -299,7 +299,8 @@ static uint32_t wait_for(int fd, uint32_t events, const struct tei_drive *d, int
     }
     if (n > 0 && p[1].revents)
         tei_waker_drain(d->waker);
-    return n > 0 ? (uint32_t)p[0].revents : 0;
+    *events = n > 0 ? (uint32_t)p[0].revents : 0;
+    return n >= 0 || errno == EINTR;
 }
 
 /*
@@ -321,11 +322,15 @@ static bool in_time(const struct tei_drive *d)
     return d->until_ns == TEI_NEVER || tei_now_ns() < d->until_ns;
 }
 
-/* Moves the lane until the owner has nothing on it any more. Worker's lock held but for sleeping. */
-static void ride(struct tcp_lane *l, const struct tei_drive *d)
+/*
+ * Moves the lane until the owner has nothing on it any more. Worker's lock held but for sleeping. False: the worker's thread
+ * has to do it.
+ */
+static bool ride(struct tcp_lane *l, const struct tei_drive *d)
 {
     struct tcp_worker *w = l->bundle->worker;
     struct tei_loan loan;
+    bool waited;
 
     not_alone(l);
     tei_watch_lend(&l->watch, &loan, d->waker);
@@ -335,18 +340,20 @@ static void ride(struct tcp_lane *l, const struct tei_drive *d)
         uint32_t events = l->watch.events;
 
         tei_tcp_worker_leave(w);
-        events = wait_for(fd, events, d, &spin_ns);
+        waited = wait_for(fd, &events, d, &spin_ns);
         tei_tcp_worker_enter(w);
         if (loan.watch && wanted)
             l->driven.in_vain = spin_ns ? 0 : l->driven.in_vain + 1;
         if (events)
             tei_loan_run(&loan, events);
-    } while (loan.watch && carrier(w, d->owner, 1) == l && atomic_load(d->left) && in_time(d));
+    } while (waited && loan.watch && carrier(w, d->owner, 1) == l && atomic_load(d->left) &&
+             in_time(d));
     tei_loan_end(&loan);
     if (loan.watch && l->state == LANE_BUSY)
         heed(l);
     else if (loan.watch)
         hush(l);
+    return waited;
 }
 
 /* stop() waits for those who are in. */
@@ -372,7 +379,7 @@ bool tei_tcp_drive(struct tei_transport *base, const struct tei_drive *d)
     l = carrier(w, d->owner, tei_max(1, atomic_load(d->left)));
     can = l && l->state == LANE_BUSY && !l->watch.loan;
     if (can)
-        ride(l, d);
+        can = ride(l, d);
     tei_tcp_worker_leave(w);
     count_drivers(t, -1);
     return can;

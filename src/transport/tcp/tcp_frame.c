@@ -638,19 +638,22 @@ static void drop_not_answered(struct tcp_lane *l, uint64_t connection)
 }
 
 /* The fault for one frame: one after which the core may try again holds only if nothing was sent. */
-static const struct tcp_fault *fault_for(const struct tcp_frame *f, const struct tcp_fault *given)
+static struct tcp_fault fault_for(const struct tcp_frame *f, const struct tcp_fault *given)
 {
-    static const struct tcp_fault link = {TE_ERR_LINK, 0, "sending the request"};
+    struct tcp_fault fault = *given;
 
-    return may_come(f) && tei_err_is_mild(given->error) ? &link : given;
+    if (may_come(f) && tei_err_is_mild(given->error))
+        fault.error = TE_ERR_LINK;
+    return fault;
 }
 
 /* A frame of data leaves a connection that has ended for good. */
 static void give_up(struct tcp_lane *l, struct tcp_frame *f, const struct tcp_fault *fault)
 {
     struct tcp_peer *p = l->bundle->peer;
+    struct tcp_fault own = fault_for(f, fault);
 
-    end_blocks(p, l->bundle->worker, f, fault_for(f, fault));
+    end_blocks(p, l->bundle->worker, f, &own);
     f->connection = l->stream->connection;
     f->was_reset = l->stream->closed;
     f->asked = false;
@@ -715,9 +718,10 @@ void tei_tcp_frames_fail(struct tcp_peer *p, struct tcp_worker *w, const struct 
     for (unsigned i = 0; i < TEI_ARRAY_LEN(lists); i++) {
         while ((n = tei_list_pop(lists[i]))) {
             struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
+            struct tcp_fault own = fault_for(f, fault);
 
             p->n_frames--;
-            end_blocks(p, w, f, fault_for(f, fault));
+            end_blocks(p, w, f, &own);
             shelve(p, f, false);
         }
     }

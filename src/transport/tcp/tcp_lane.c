@@ -289,8 +289,10 @@ static int start_connect(struct tcp_lane *l, const struct tei_addr *a)
     tei_tcp_tune(w->t, fd);
     l->near = tei_tcp_tune_connected(w->t, fd, a);
     if (tei_watch_add(&w->loop, &l->watch, fd, EPOLLOUT, on_lane) < 0) {
+        int err = errno;
+
         tei_fd_close(fd);
-        return ENOMEM;
+        return err;
     }
     return 0;
 }

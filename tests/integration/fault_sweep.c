@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fails the n-th allocation within a phase of an engine's life, for one n after the other until nothing
- * fails any more; test_oom.py starts it. Whatever fails must answer TE_ERR_MEMORY, the same must work
- * when there is memory again, and nothing may leak. A failure that no call answers is right, too: the
- * library did without.
+ * Fails the n-th allocation, or the n-th call of the system of one sort, within a phase of an engine's life, for one n
+ * after the other until nothing fails any more; test_oom.py and test_calls.py start it. Without memory, what fails must
+ * answer TE_ERR_MEMORY; else an error that does not blame the call, with what the system said, where it is asked by the
+ * library itself. The same must work when nothing fails any more, and neither memory nor descriptors nor mappings may
+ * leak. A failure that no call answers is right, too: the library did without.
  *
- *   oom_sweep [-a] [-n N | -r RUNS -o OFFSET] PHASE METADATA PEER ADDRESS [OPTION=VALUE]...
+ *   fault_sweep [-a] [-c CALL:ERROR] [-n N | -r RUNS -o OFFSET] PHASE METADATA PEER ADDRESS [OPTION=VALUE]...
+ *   fault_sweep -l
  *
- * PEER is a segment with SIZE bytes to read and write at ADDRESS. -a fails all allocations from the n-th
- * on, not that one alone; -n is for one n; -r takes about so many, evenly spaced, of which OFFSET says
- * where they begin.
+ * PEER is a segment with SIZE bytes to read and write at ADDRESS. -a fails all from the n-th on, not that one alone; -c
+ * names what fails instead of allocations, and -l lists that, a line each, with "-a" where that goes with it; -n is for
+ * one n; -r takes about so many, evenly spaced, of which OFFSET says where they begin.
  */
+#include <dirent.h>
 #include <execinfo.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -23,7 +26,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/err.h"
 #include "core/core.h"
+#include "fabric/calls/calls.h"
 #include "fabric/oom/oom.h"
 #include "te.h"
 
@@ -63,12 +68,23 @@ struct phase {
     void (*after)(struct world *w);
 };
 
+/* What fails: one of the two. */
+static const struct faults {
+    const char *what;
+    void (*arm)(uint64_t n, bool onwards);
+    void (*disarm)(void);
+    uint64_t (*seen)(void), (*failed)(void);
+    int (*where)(void *frames[]);
+    bool (*is_right)(int rc, const char *why); /* what a call answers, and its text */
+} memory_faults, call_faults, *faults = &memory_faults;
+
 static const struct phase *phase;
+static const char *chosen = "allocation";
 static uint64_t current;
 static bool onwards;
 static struct tally {
     unsigned bad, answered; /* wrong errors and leaks; steps in which a call failed */
-    uint64_t seen;          /* allocations of the last step */
+    uint64_t seen;          /* of the last step: how many there were to fail */
     bool reached;           /* there were so many that one failed */
 } * tally;                  /* shared with the processes of a fresh phase */
 static bool step_answered;
@@ -78,16 +94,16 @@ static char text[TEXT_MAX];
 
 static void tell_where(void)
 {
-    void *frames[OOM_FRAMES];
-    int n = oom_where(frames);
+    void *frames[OOM_FRAMES > CALLS_FRAMES ? OOM_FRAMES : CALLS_FRAMES];
+    int n = faults->where(frames);
 
     backtrace_symbols_fd(frames, n, STDERR_FILENO);
 }
 
 static void complain(const char *what, const char *why)
 {
-    oom_disarm();
-    dprintf(STDERR_FILENO, "%s: allocation %" PRIu64 "%s: %s: %s; what failed:\n", phase->name,
+    faults->disarm();
+    dprintf(STDERR_FILENO, "%s: %s %" PRIu64 "%s: %s: %s; what failed:\n", phase->name, chosen,
             current, onwards ? " and all after it" : "", what, why);
     tell_where();
     if (++tally->bad >= BAD_MAX)
@@ -99,8 +115,8 @@ static void on_signal(int sig)
     void *frames[64];
     int n;
 
-    oom_disarm();
-    dprintf(STDERR_FILENO, "%s: allocation %" PRIu64 "%s: %s\n", phase->name, current,
+    faults->disarm();
+    dprintf(STDERR_FILENO, "%s: %s %" PRIu64 "%s: %s\n", phase->name, chosen, current,
             onwards ? " and all after it" : "", sig == SIGALRM ? "it hangs" : strsignal(sig));
     n = backtrace(frames, 64);
     backtrace_symbols_fd(frames, n, STDERR_FILENO);
@@ -113,14 +129,34 @@ static void on_signal(int sig)
  * A thread that cannot be had may lack memory, or the system threads: the C library does not say. Nor
  * does libcurl of a host's name that it could not resolve.
  */
-static bool is_unknowable(int rc)
+static bool is_for_memory(int rc, const char *why)
 {
-    return (rc == TE_ERR_SYSTEM && oom_linker_failed()) ||
-           (rc == TE_ERR_METADATA && (strstr(te_errmsg(), "Could not resolve host") ||
-                                      strstr(te_errmsg(), "thread failed to start")));
+    return rc == TE_ERR_MEMORY || (rc == TE_ERR_SYSTEM && oom_linker_failed()) ||
+           (rc == TE_ERR_METADATA &&
+            (strstr(why, "Could not resolve host") || strstr(why, "thread failed to start")));
 }
 
-/* Takes the result of a call that may lack memory. */
+/*
+ * The same may work later, or elsewhere: it is not the call that is wrong. Where all ports are in use, it says just that.
+ * What is over with the next try, as after a signal, nobody is told of.
+ */
+static bool is_for_call(int rc, const char *why)
+{
+    if (!calls_is_lasting())
+        return false;
+    if (rc == TE_ERR_BUSY && calls_is_of_ports() && strstr(why, "are all in use"))
+        return true;
+    if (tei_err_class(rc) != TEI_CLASS_PATH && tei_err_class(rc) != TEI_CLASS_FATAL)
+        return false;
+    return !calls_by_program() || strstr(why, calls_text());
+}
+
+static const struct faults memory_faults = {"allocations", oom_arm,   oom_disarm,   oom_seen,
+                                            oom_failed,    oom_where, is_for_memory},
+                           call_faults = {"calls",      calls_arm,   calls_disarm, calls_seen,
+                                          calls_failed, calls_where, is_for_call};
+
+/* Takes the result of a call in which something may fail. */
 static bool call(const char *name, int rc)
 {
     char why[512];
@@ -130,7 +166,7 @@ static bool call(const char *name, int rc)
     step_answered = true;
     if (phase->both)
         return false;
-    if (rc != TE_ERR_MEMORY && !is_unknowable(rc)) {
+    if (!faults->is_right(rc, te_errmsg())) {
         snprintf(why, sizeof(why), "%s: %.400s", te_errname(rc), te_errmsg());
         complain(name, why);
     }
@@ -155,7 +191,7 @@ static void set_options(const struct world *w, te_options *o, bool armed)
     te_options_init(o);
     o->metadata = w->metadata;
     o->ip_or_host_name = "127.0.0.1";
-    o->local_server_name = strcmp(w->metadata, "P2PHANDSHAKE") == 0 ? "127.0.0.1" : "oom_sweep";
+    o->local_server_name = strcmp(w->metadata, "P2PHANDSHAKE") == 0 ? "127.0.0.1" : "fault_sweep";
     for (char **at = w->options; *at; at++) {
         char name[128];
         const char *value = strchr(*at, '=');
@@ -386,9 +422,9 @@ static void check_tasks(struct world *w, size_t n)
         if (st.state == TE_COMPLETED || (w->canceling && st.state == TE_CANCELED))
             continue;
         step_answered = true;
-        if (phase->both || (st.state == TE_FAILED && st.error == TE_ERR_MEMORY))
-            continue;
         te_status_msg(w->engine, w->batch, i, text, sizeof(text));
+        if (phase->both || (st.state == TE_FAILED && faults->is_right(st.error, text)))
+            continue;
         snprintf(why, sizeof(why), "state %d, %s: %.500s", st.state, te_errname(st.error), text);
         complain("a request", why);
         return;
@@ -455,8 +491,9 @@ static void do_events(struct world *w)
 {
     te_batch done[4];
 
-    if (call("te_event_fd", te_event_fd(w->engine)))
-        do_submit(w);
+    if (!call("te_event_fd", te_event_fd(w->engine)))
+        return;
+    do_submit(w);
     call("te_done", te_done(w->engine, done, 4));
 }
 
@@ -583,32 +620,59 @@ static const struct phase phases[] = {
 
 /* ---- the sweep */
 
+static size_t open_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    size_t n = 0;
+
+    while (folder && readdir(folder))
+        n++;
+    if (folder)
+        closedir(folder);
+    return n;
+}
+
+static struct {
+    size_t descriptors;
+    uint64_t mapped;
+} marked;
+
+static void mark(void)
+{
+    oom_mark();
+    marked.descriptors = open_descriptors();
+    marked.mapped = calls_mapped();
+}
+
 static void check_leaks(const char *when)
 {
-    char why[64];
+    size_t blocks = oom_leaks(), descriptors = open_descriptors() - marked.descriptors;
+    uint64_t mapped = calls_mapped() - marked.mapped;
+    char why[128];
 
-    if (oom_leaks() == 0)
+    if (blocks == 0 && descriptors == 0 && mapped == 0)
         return;
-    snprintf(why, sizeof(why), "%zu blocks leaked", oom_leaks());
+    snprintf(why, sizeof(why), "%zu blocks, %zd descriptors and %" PRId64 " mapped bytes leaked",
+             blocks, (ssize_t)descriptors, (int64_t)mapped);
     complain(when, why);
     oom_tell_leaks(STDERR_FILENO);
 }
 
-/* One time through the phase with the n-th allocation failing; false if there were not so many. */
+/* One time through the phase with the n-th failing; false if there were not so many. */
 static bool step(struct world *w, uint64_t n)
 {
     alarm(HANG_S);
     current = n;
     step_answered = false;
     if (!phase->keeps)
-        oom_mark();
+        mark();
     if (phase->before)
         phase->before(w);
-    oom_arm(n, onwards);
+    faults->arm(n, onwards);
     phase->act(w);
-    oom_disarm();
-    tally->seen = oom_seen();
-    tally->reached = oom_failed() > 0;
+    faults->disarm();
+    tally->seen = faults->seen();
+    tally->reached = faults->failed() > 0;
     tally->answered += step_answered;
     if (phase->after)
         phase->after(w);
@@ -666,16 +730,17 @@ static void sweep(struct world *w, uint64_t only, uint64_t offset, uint64_t runs
     bool (*once)(struct world * w, uint64_t n) = phase->fresh ? step_in_child : step;
 
     if (!phase->fresh)
-        oom_mark();
+        mark();
     begin(w);
     for (uint64_t n = only ? only : 1 + offset % stride; once(w, n) && !only; n += stride)
         done++;
     end(w);
     if (!phase->fresh)
         check_leaks("the end of the sweep");
-    printf("%s%s: %" PRIu64 " of about %" PRIu64 " allocations, one in %" PRIu64
+    printf("%s%s%s%s: %" PRIu64 " of about %" PRIu64 " %s, one in %" PRIu64
            "; an error %u times, a wrong one %u times\n",
-           phase->name, onwards ? ", and all after it" : "", done, about, stride, tally->answered,
+           phase->name, faults == &call_faults ? ", " : "", faults == &call_faults ? chosen : "",
+           onwards ? ", and all after it" : "", done, about, faults->what, stride, tally->answered,
            tally->bad);
 }
 
@@ -714,24 +779,62 @@ static void *map(size_t n, int how)
     return at;
 }
 
+static int list(void)
+{
+    const char *name;
+
+    for (size_t i = 0; (name = calls_name(i)); i++)
+        printf("%s%s\n", name, calls_may_last(name) ? " -a" : "");
+    return 0;
+}
+
+static struct {
+    uint64_t only, offset, runs;
+    bool list;
+} asked;
+
+static bool read_options(int argc, char **argv)
+{
+    int option;
+
+    while ((option = getopt(argc, argv, "+n:o:r:c:al")) >= 0) {
+        switch (option) {
+        case 'n':
+            asked.only = strtoull(optarg, NULL, 10);
+            break;
+        case 'o':
+            asked.offset = strtoull(optarg, NULL, 10);
+            break;
+        case 'r':
+            asked.runs = strtoull(optarg, NULL, 10);
+            break;
+        case 'a':
+            onwards = true;
+            break;
+        case 'l':
+            asked.list = true;
+            break;
+        case 'c':
+            chosen = optarg;
+            faults = &call_faults;
+            if (!calls_choose(optarg))
+                return false;
+            break;
+        default:
+            return false;
+        }
+    }
+    return asked.list || (argc - optind >= 4 && (phase = find_phase(argv[optind])));
+}
+
 int main(int argc, char **argv)
 {
     struct world w = {0};
-    uint64_t only = 0, offset = 0, runs = 0;
-    int option;
 
-    while ((option = getopt(argc, argv, "+n:o:r:a")) >= 0) {
-        if (option == 'n')
-            only = strtoull(optarg, NULL, 10);
-        else if (option == 'o')
-            offset = strtoull(optarg, NULL, 10);
-        else if (option == 'r')
-            runs = strtoull(optarg, NULL, 10);
-        else
-            onwards = option == 'a';
-    }
-    if (argc - optind < 4 || !(phase = find_phase(argv[optind])))
+    if (!read_options(argc, argv))
         return 2;
+    if (asked.list)
+        return list();
     w.metadata = argv[optind + 1];
     w.peer = argv[optind + 2];
     w.remote = strtoull(argv[optind + 3], NULL, 0);
@@ -746,6 +849,6 @@ int main(int argc, char **argv)
      */
     oom_spare("libhwloc.so");
     oom_spare_function("curl_url_get");
-    sweep(&w, only, offset, runs);
+    sweep(&w, asked.only, asked.offset, asked.runs);
     return tally->bad ? 1 : 0;
 }
