@@ -42,7 +42,8 @@ typedef struct te_lease_key {
 
 /*
  * Lets whoever has *key do `access` (TE_REMOTE_READ, TE_REMOTE_WRITE or both), which the memory's own may lack, in
- * [addr, addr + length), which lies in one registered region. `lifetime_ms` from now on, 0: until it is revoked. What
+ * [addr, addr + length), which lies in one registered region; also where that is for other peers alone: bind the key to
+ * some by te_lease_grant_allow() below. `lifetime_ms` from now on, 0: until it is revoked. What
  * has begun by then goes on: only te_revoke() tells that it is over. Each lease is to be revoked, also one whose time
  * is over, or whose memory was unregistered, which ends what it allows. O(1) but for the look-up of the region.
  *
@@ -67,8 +68,9 @@ TE_API int te_revoke(te_engine *e, te_lease lease);
  * Who a peer is can be told with TE_AUTH alone, so with TE_AUTH=off the following two are TE_ERR_UNSUPPORTED. `allow` is
  * "NAME,NAME", 64 names at most and no blanks. With psk a name is an id of the key file, and so of everybody whose own
  * file has its line: what tells two peers apart are ids of which neither has both keys. With mtls it is one that a peer's
- * certificate has, also by a "*" there for one label: the host or address, or that with the port of a segment's name
- * behind it, which does not count. Names need not be known yet. Our own engine needs no name.
+ * certificate has, in its list of names (subjectAltName), also by a "*" there for one label; a "*" here is refused. It
+ * is the host or address, or that with the port of a segment's name behind it, which does not count. Names need not be
+ * known yet. Our own engine needs no name.
  *
  * As for leases, the target looks: such requests go by "tcp", in its native framing, also within the host and from a
  * peer that has RDMA; others find no way there. Whoever asks and is not named has TE_ERR_ACCESS, and is counted here, as
@@ -77,8 +79,10 @@ TE_API int te_revoke(te_engine *e, te_lease lease);
  */
 
 /*
- * As te_register_batch(), for these peers alone. An engine that is asked for its descriptor tells them alone of it, so
- * others have TE_ERR_STALE without asking; a metadata server tells everybody its address and length. It has no keys of
+ * As te_register_batch(), for these peers alone, and for whom te_lease_grant() gives a key. An engine that is asked for
+ * its descriptor tells them alone of it, so others have TE_ERR_STALE without asking the target, which hears nothing of
+ * it. A metadata server tells everybody its address and length: who asks then has TE_ERR_ACCESS. Processes of the same
+ * user can see both in the host's table of memory, too, from which te_explain() tells. It has no keys of
  * NICs or handles; of a device's allocation that any of it lies in this engine tells no handle any more, and whoever has
  * one keeps it: put such memory into allocations of its own. TE_ERR_INVALID as well: `access` is 0, or `allow` is NULL or
  * no such list. TE_ERR_BUSY: a process has been stopped for a second in the middle of copying from or to that engine's

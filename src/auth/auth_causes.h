@@ -32,6 +32,6 @@
     AUTH_CAUSE(TICKET, "ticket", "its ticket is outdated, as by files here that were read anew",   \
                "none is needed: it asks for another one")                                          \
     AUTH_CAUSE(DENIED, "denied", "what it asks for is for others alone",                           \
-               "name it where that memory is registered, or its lease is granted")
+               "its id, or a name of its certificate, must be in the memory's or lease's list")
 
 #endif

@@ -117,7 +117,14 @@ static int check_name(const struct tei_auth *a, const char *name)
             name, TEI_AUTH_ID_MAX);
     if (!is_printable(name))
         return TEI_FAIL(TE_ERR_INVALID,
-                        "'%.64s' in a list of peers has what no name of a certificate has", name);
+                        "'%.64s' in a list of peers has what no name of a certificate has: give "
+                        "names with a comma and no blank between two of them",
+                        name);
+    if (a->is_mtls && strchr(name, '*'))
+        return TEI_FAIL(TE_ERR_INVALID,
+                        "'%.64s' in a list of peers: a list names peers, it has no '*'; one in a "
+                        "certificate stands for all names here that it is good for",
+                        name);
     return 0;
 }
 

@@ -78,6 +78,9 @@ static const char *why_stale(const struct task *t)
     while (done < t->req.length &&
            tei_segment_cover(seg, t->req.target_offset + done, t->req.length - done, &at, &part))
         done += part;
+    if (done == 0 && t->batch->engine->conf.identity)
+        return "its owner has not registered the range, or for other peers alone; te_register() it at the target, or "
+               "have this engine named there";
     if (done == 0)
         return "its owner has not registered the range";
     last = &seg->buffers[at];

@@ -432,7 +432,10 @@ int te_register_allow(te_engine *e, const te_buffer *bufs, size_t n, const char 
     int rc = check_call(e, bufs, n);
 
     if (!rc && access == TE_LOCAL_ONLY)
-        rc = TEI_FAIL(TE_ERR_INVALID, "memory for some peers, who may do nothing: access is 0");
+        rc =
+            TEI_FAIL(TE_ERR_INVALID,
+                     "memory for some peers, who may do nothing: access is 0; give TE_REMOTE_READ, "
+                     "TE_REMOTE_WRITE or both");
     if (!rc)
         rc = tei_allow_read(e->conf.identity, allow, &by.allow);
     if (!rc && n)

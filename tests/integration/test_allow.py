@@ -39,6 +39,7 @@ class Certificates(Case):
         for peer in (a, b):
             self.comes_in(peer, target, "127.0.0.1:12345", 3)
         self.assertIn("has what no name of a certificate has", target.refused("region_for", "a,\vb", SIZE))
+        self.assertIn("it has no '*'", target.refused("region_for", "a,*.example", SIZE))
         self.moves(b, target, 4)
 
     def test_what_was_told_before(self):

@@ -23,7 +23,7 @@ class Howto(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="te_howto_")
         self.addCleanup(shutil.rmtree, self.folder)
-        self.keys, self.start, self.move, self.change, self.pki, self.certified, self.tls = blocks()
+        self.keys, self.start, self.move, self.change, self.pki, self.certified, self.apart, self.tls = blocks()
         self.shell(self.keys)
 
     def shell(self, text, check=True):
@@ -69,6 +69,14 @@ class Howto(unittest.TestCase):
         got = self.shell(export.replace("/pki/", "/other/") + "\n" + self.move.replace("NAME", name), check=False)
         self.assertNotEqual(got.returncode, 0)
         self.assertIn("TE_AUTH_CA", got.stdout + got.stderr)
+
+    def test_clients_apart(self):
+        told = self.shell(self.apart).stdout
+        for one, other in (("prefill-0", "prefill-1"), ("prefill-1", "prefill-0")):
+            with open(os.path.join(self.folder, "clients", f"{one}.keys"), encoding="utf-8") as keys:
+                self.assertNotIn(other, keys.read())
+            self.assertRegex(told, rf"clients/{one}.keys -> clients/pool.keys: yes")
+            self.assertRegex(told, rf"clients/{one}.keys -> clients/{other}.keys: refused")
 
     def test_the_metadata_server(self):
         te.need("http")

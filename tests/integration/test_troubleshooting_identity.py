@@ -163,8 +163,8 @@ class Refused(trouble.Section, te_mtls.Case):
         self.assertEqual(a.move("write", segment, mine, 0, remote, SIZE)[0], te.COMPLETED)
         return self.until_told(b.error_output, "is refused (ticket")
 
-    @provokes("... is refused (denied, ... so far): what it asks for is for others alone; name it where that memory is "
-              "registered, or its lease is granted")
+    @provokes("... is refused (denied, ... so far): what it asks for is for others alone; its id, or a name of its "
+              "certificate, must be in the memory's or lease's list")
     def memory_of_others(self):
         metad = te.Metad()
         self.addCleanup(metad.close)

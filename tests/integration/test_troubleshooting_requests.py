@@ -81,6 +81,14 @@ class Ending(trouble.Section, unittest.TestCase):
             "transport/test_tcp_options.c", "the peer demands an option of the framing that is not known here"),
         "...: the peer does not know this version of the framing": (
             "transport/test_tcp_native_client.c", "the peer does not know this version of the framing"),
+        "... has not registered the range, or for other peers alone; ...": (
+            "integration/test_allow.c", "registered the range, or for other peers alone; "),
+        "... the target lets others alone do this: its list of peers does not name ...": (
+            "integration/test_allow.c", "the target lets others alone do this"),
+        "... the target has no lease with this key: ...": ("integration/test_lease.c", "no lease with this key"),
+        "... the time of the lease is over; ...": ("integration/test_lease.c", "the time of the lease is over"),
+        "... the lease does not reach all of the range, or does not allow this direction; ...": (
+            "integration/test_lease.c", "not allow this direction"),
     }
 
     def claimed(self, options=OLD, opcode="read", **more):

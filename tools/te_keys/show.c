@@ -64,7 +64,9 @@ static void print_text(const struct holder *all, size_t n)
     for (size_t i = 0; i < n; i++)
         print_file(&all[i]);
     if (n > 1)
-        printf("\nWho may come, to read and write all memory that is registered for peers:\n");
+        printf(
+            "\nWho may come, to read and write all memory that is registered for all peers, and that\n"
+            "for some of them (te_register_allow()) as each id of its file:\n");
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < n; k++)
             if (i != k)

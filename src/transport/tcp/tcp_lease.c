@@ -52,14 +52,17 @@ const struct tcp_fault *tei_tcp_lease_fault(const struct tcp_frame_head *answer)
     static const struct tcp_fault none = {
         TE_ERR_ACCESS, 0,
         "the target has no lease with this key: it was revoked, or its memory "
-        "unregistered, or the key is of another engine"};
-    static const struct tcp_fault late = {TE_ERR_ACCESS, 0, "the time of the lease is over"};
+        "unregistered, or the key is of another engine; ask the target's program for a new one"};
+    static const struct tcp_fault late = {
+        TE_ERR_ACCESS, 0, "the time of the lease is over; ask the target's program for a new one"};
     static const struct tcp_fault outside = {
-        TE_ERR_ACCESS, 0, "the lease does not reach all of the range, or does not allow this"};
+        TE_ERR_ACCESS, 0,
+        "the lease does not reach all of the range, or does not allow this direction; ask the "
+        "target's program for one that does"};
     static const struct tcp_fault others = {
         TE_ERR_ACCESS, 0,
         "the target lets others alone do this: its list of peers does not name whom this engine "
-        "proves to be (TE_AUTH_KEYS, TE_AUTH_CERT)"};
+        "proves to be (TE_AUTH_KEYS, TE_AUTH_CERT); have that name put into the list"};
 
     switch (answer->verdict) {
     case TCP_UNKNOWN:
