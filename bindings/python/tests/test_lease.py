@@ -220,12 +220,13 @@ class ForSomePeers(Case):
             self.target.register(bytearray(10), allow=allow)
 
         for wrong, error, text in (
-            ("", te.RequestError, "a name of 0 bytes"),
-            ([], te.RequestError, "a name of 0 bytes"),
+            ([""], te.RequestError, "a name of 0 bytes"),
             ("a b", te.RequestError, "is no id of a key file"),
             ("a,b", ValueError, "has a comma"),
             (["a", 5], TypeError, "a name in allow must be a str, not int"),
-            (7, TypeError, "not iterable"),
+            (5, TypeError, "allow must be a name or a list of names, not int"),
+            ([], ValueError, "allow names nobody"),
+            ("", ValueError, "allow names nobody"),
         ):
             with self.assertRaisesRegex(error, text):
                 register(wrong)

@@ -23,7 +23,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from typing import Any, Dict, List, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Sequence, Tuple, Union
 
 from ._errors import TOO_LARGE, TransferError, error_for, in_python
 
@@ -377,7 +377,11 @@ def text(value: str, what: str) -> bytes:
 
 def listed_names(allow: Any) -> bytes:
     """A list of peers as the library takes it: of one name, or of several."""
-    names = [allow] if isinstance(allow, str) else list(allow)
+    if not isinstance(allow, Iterable):
+        raise TypeError(f"allow must be a name or a list of names, not {type(allow).__name__}")
+    names = [allow] if isinstance(allow, str) and allow else list(allow)
+    if not names:
+        raise ValueError("allow names nobody: give names, or None for everybody")
     for name in names:
         if b"," in text(name, "a name in allow"):
             raise ValueError(f"{name!r} in allow has a comma: give a list of names")
