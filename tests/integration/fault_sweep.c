@@ -142,9 +142,9 @@ static bool is_for_memory(int rc, const char *why)
  */
 static bool is_for_call(int rc, const char *why)
 {
-    if (!calls_is_lasting())
+    if (!calls_may_last(chosen))
         return false;
-    if (rc == TE_ERR_BUSY && calls_is_of_ports() && strstr(why, "are all in use"))
+    if (rc == TE_ERR_BUSY && strstr(chosen, "EADDRINUSE") && strstr(why, "are all in use"))
         return true;
     if (tei_err_class(rc) != TEI_CLASS_PATH && tei_err_class(rc) != TEI_CLASS_FATAL)
         return false;

@@ -173,16 +173,6 @@ bool calls_by_program(void)
     return failed > 0 && !by_library;
 }
 
-bool calls_is_lasting(void)
-{
-    return chosen->lasts;
-}
-
-bool calls_is_of_ports(void)
-{
-    return chosen->error == EADDRINUSE;
-}
-
 const char *calls_text(void)
 {
     return strerror(chosen->error);

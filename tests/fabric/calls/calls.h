@@ -32,9 +32,6 @@ uint64_t calls_failed(void);
 int calls_where(void *frames[CALLS_FRAMES]);
 /* Whether all that failed were called by the program itself, none by a library. */
 bool calls_by_program(void);
-/* Whether what was chosen may go on for long, as of calls_may_last(), and whether it is a port that is in use. */
-bool calls_is_lasting(void);
-bool calls_is_of_ports(void);
 /* The text of its error. */
 const char *calls_text(void);
 
