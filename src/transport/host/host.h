@@ -116,8 +116,8 @@ struct host_peer {
     struct tei_watch watch, life; /* socket and process; under loop_lock */
     int fd, pidfd;
     int ends; /* epoll of both */
-    _Atomic int
-        broken; /* it is gone, or may not be touched any more: an errno value, or -1; else 0 */
+    /* It is gone, or may not be touched any more: an errno value, or -1; else 0. */
+    _Atomic int broken;
     const struct host_table *table;
     struct host_hazards *hazards;
     pthread_mutex_t lock; /* the rest */
