@@ -755,7 +755,7 @@ static const struct phase *find_phase(const char *name)
 static void drop(void *arg, enum te_log_level level, const char *line)
 {
     (void)arg;
-    if (getenv("OOM_LOG"))
+    if (getenv("SWEEP_LOG"))
         dprintf(STDERR_FILENO, "log %d: %s\n", level, line);
 }
 

@@ -2,7 +2,7 @@
 """fault_sweep.c: allocations, or calls of the system, that fail in each phase of an engine's life.
 
 A failure names the command of the sweep. That with -n N, and OOM_TRACE=1 in the environment, shows it again, with
-the places of what leaked; OOM_LOG=1 shows the log.
+the places of what leaked; SWEEP_LOG=1 shows the log.
 """
 import os
 import random
