@@ -34,6 +34,9 @@ struct fake_host {
     pthread_cond_t cond;
     struct tei_region *regions[FAKE_REGIONS_MAX];
     size_t n_done;
+    /* Memory of the test's in which fake_work() puts what it makes, one after the other; NULL: on the heap. */
+    char *shelf;
+    size_t shelf_size, shelf_used;
 
     char name[64]; /* of its segment, no other host's; to be changed before a transport is opened */
     uint64_t incarnation;
