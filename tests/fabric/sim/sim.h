@@ -28,6 +28,7 @@
  *   path_load  paths that are asked for, connecting ahead
  *   rare    what seldom meets by chance, brought together
  *   fetch   what meets a descriptor that is being fetched
+ *   foe     hosts that mean harm
  *   guest   engines that come and go while others are busy with them
  *   notes   messages behind submits
  *   store   a metadata server, by http or redis, or an etcd
