@@ -43,5 +43,6 @@ mod mpsc;
 mod park;
 mod publish;
 mod rdma;
+mod refresh;
 mod refs;
 mod waker;
