@@ -8,11 +8,12 @@
 #define HISTORY_WORKS 2
 #define HISTORY_PARTS 4
 #include "fuzz/ledger_history.h"
+
+#include "base/hash.h"
 #include "test.h"
 
 #include <signal.h>
 #include <stdio.h>
-#include <uthash.h>
 
 #define TICK   (HISTORY_PATIENCE / 2)
 #define LENGTH 2
@@ -203,7 +204,7 @@ static bool is_new(void)
     s = malloc(sizeof(*s));
     assert_non_null(s);
     s->key = key;
-    HASH_ADD(hh, all, key, sizeof(s->key), s);
+    assert_true(TEI_HASH_ADD(all, &s->key, sizeof(s->key), s));
     return true;
 }
 
