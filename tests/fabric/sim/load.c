@@ -23,8 +23,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define FAULTS 100
-#define FEW    15 /* hosts, that of the store among them */
+#define FAULTS     100
+#define FEW        15 /* hosts, that of the store among them */
+#define LONGEST_NS (7200 * SIM_S)
 
 int sim_store_host(void)
 {
@@ -68,6 +69,18 @@ static bool all_done(void)
             if (!sim_world.hosts[h].life || !sim_world.hosts[h].users[i].done)
                 return false;
     return true;
+}
+
+/* Some thread waits for what never comes, as for a lock that nobody gives back; no run lasts nearly as long. */
+static void on_endless(void *arg)
+{
+    (void)arg;
+    for (int h = 1; h <= sim_world.knobs.hosts; h++)
+        for (int i = 0; i < USERS; i++)
+            if (sim_world.hosts[h].life && !sim_world.hosts[h].users[i].done)
+                sim_fail("user %d of host %d has not come to his end in %lld s", i, h,
+                         (long long)(LONGEST_NS / SIM_S));
+    sim_fail("a host has not come to its end in %lld s", (long long)(LONGEST_NS / SIM_S));
 }
 
 static void await_users(void)
@@ -148,6 +161,7 @@ struct sim_counts sim_load(const struct sim_knobs *k)
         while (!sim_world.hosts[h].life)
             usleep(10000);
     sim_set_chances(true);
+    sim_at(sim_now() + LONGEST_NS, on_endless, NULL);
     await_users();
     make_quiet();
     check_left();
