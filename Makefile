@@ -14,6 +14,7 @@
 #   INTEROP=...    arguments of tests/interop/run.sh, for make interop
 #   PROOFS=...     arguments of tests/proofs/run.py, for make proofs
 #   SOAK=...       arguments of scripts/soak.sh, for make soak
+#   HOURS=N        for make soak: the campaigns take turns for so long, and a table tells what has run
 #   SEEDS=N        how many runs of the simulation, for make sim; SIM=... further arguments; HASHES=N:
 #                  of so many seeds three runs are compared (100); ATOMICS=1: threads change before each
 #                  atomic operation of the library, too
@@ -124,7 +125,7 @@ sim:
 soak:
 	$(call deps,build test)
 	@$(MAKE) tests
-	@scripts/soak.sh $(SOAK)
+	@scripts/soak.sh $(if $(HOURS),--hours $(HOURS)) $(SOAK)
 
 debug:
 	$(call build,debug,build/debug,all)
@@ -219,7 +220,7 @@ help:
 	@echo "make valgrind   unit tests under valgrind"
 	@echo "make fuzz       every fuzz target for FUZZ_SECONDS (60)"
 	@echo "make sim        several engines on a simulated network, in virtual time; SEEDS=N runs, SIM='--seed=S --trace'"
-	@echo "make soak       the long campaigns, every case of what tests sample (hours); SOAK='name...'"
+	@echo "make soak       the long campaigns, every case of what tests sample (hours); SOAK='name...', HOURS=N: by turns"
 	@echo "make coverage   tests, then which lines they ran"
 	@echo "make install    build and install; PREFIX=/usr/local, and DESTDIR= to stage it"
 	@echo "make uninstall  remove what make install of this tree put there (the same PREFIX and DESTDIR)"
