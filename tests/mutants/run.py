@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Puts each mutant of list.txt into a copy of the library, one at a time, and prints who finds it, as the rows of
-docs/mutants.md: the simulation, in so many seeds; the comparison of the models of lock-free structures with the text of
-the library; the tests of units and transports, of which the first that fails is named. A mutant that nobody finds is
+docs/mutants.md: the comparison of the models of lock-free structures with the text of the library; the simulation, in
+so many seeds; the tests of units and transports, of which the first that fails is named. A mutant that nobody finds is
 "left". The simulation itself is that of the build tree, and is not built anew."""
 import argparse
 import os
 import re
+import resource
 import sys
 import tempfile
 
@@ -18,6 +19,7 @@ import find_faults  # noqa: E402
 import patched  # noqa: E402
 
 TESTS = "^(unit|transport)/"
+ADDRESSES = 72 << 30  # of a process; the simulation takes 64 GiB for itself, and a mutant may take all there is
 FAILED = re.compile(r"Test +#\d+: (\S+) .*\*\*\*")
 
 
@@ -53,9 +55,10 @@ def found(mutant, tree, args):
         problem = patched.build(tree, "te_shared", args.jobs)
         if problem:
             return f"does not compile | {problem[-200:]}"
-        row, ran = by_simulation(tree, args) if "sim" in args.by else ("", 0)
-        row = row or ("models" in args.by and by_models(tree)) or ("tests" in args.by and by_tests(tree, args))
-        return row or f"left | {ran} seeds"
+        ran, row = 0, "models" in args.by and by_models(tree)
+        if not row and "sim" in args.by:
+            row, ran = by_simulation(tree, args)
+        return row or ("tests" in args.by and by_tests(tree, args)) or f"left | {ran} seeds"
     finally:
         with open(path, "w", encoding="utf-8") as f:
             f.write(text)
@@ -68,12 +71,13 @@ def main():
     parser.add_argument("--seconds", type=float, default=1800, help="of simulation at most, for each (1800)")
     parser.add_argument("--limit", type=int, default=300, help="seconds of a test (300)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
-    parser.add_argument("--by", default="sim,models,tests", help="who is asked (sim,models,tests)")
+    parser.add_argument("--by", default="models,sim,tests", help="who is asked (models,sim,tests)")
     parser.add_argument("numbers", nargs="*", help="of list.txt; default: all")
     args = parser.parse_args()
     mutants = [m for m in mutate.frozen() if not args.numbers or m.number in args.numbers]
     if not os.path.exists(find_faults.SIM):
         sys.exit(f"{find_faults.SIM} is missing: make tests")
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
     with tempfile.TemporaryDirectory() as tree:
         patched.copy_tree(tree)
         print("| Number | Mutant | Function | Found by | Said |\n| --- | --- | --- | --- | --- |", flush=True)

@@ -25,7 +25,7 @@
 
 #define FAULTS     100
 #define FEW        15 /* hosts, that of the store among them */
-#define LONGEST_NS (7200 * SIM_S)
+#define LONGEST_NS (3600 * SIM_S)
 
 int sim_store_host(void)
 {
