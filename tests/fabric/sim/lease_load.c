@@ -25,6 +25,7 @@ struct sim_lent {
     unsigned revoked; /* the serial that it had when te_revoke() returned last */
     te_lease id;
     te_lease_key key;
+    te_lease_key old;  /* that of the lease before, which is over */
     size_t begin, end; /* what it is of */
     unsigned access;
     int64_t until; /* 0: no limit */
@@ -110,6 +111,7 @@ static void take_back(struct life *l, void (*by)(struct life *))
     g->serial = was + 1;
     by(l);
     g->revoked = was;
+    g->old = g->key;
     sim_breaks_end(h, had_closed);
 }
 
@@ -326,4 +328,24 @@ void sim_leases_use(struct user *u, struct life *to, te_segment seg)
 bool sim_leases_reach(struct user *u, struct life *to, te_segment seg)
 {
     return !is_lent(u, to) || may_lack_way(u->host->life, to) || use(u, to, seg);
+}
+
+/* ------------------------------------------------------------------------------------ who means harm */
+
+char *sim_leases_place(const struct life *l)
+{
+    return l->lent->memory + sim_below(l->lent->size - 1);
+}
+
+/* One that is over, or the one that counts but for a bit. */
+void sim_leases_wrong_key(const struct life *l, uint8_t *key)
+{
+    uint64_t chance = sim_below(3);
+
+    if (chance == 0 && l->lent->revoked) {
+        memcpy(key, l->lent->old.bytes, sizeof(l->lent->old.bytes));
+    } else if (chance == 1) {
+        memcpy(key, l->lent->key.bytes, sizeof(l->lent->key.bytes));
+        key[sim_below(sizeof(l->lent->key.bytes))] ^= (uint8_t)(1u << sim_below(8));
+    }
 }

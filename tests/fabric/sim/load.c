@@ -149,6 +149,8 @@ struct sim_counts sim_load(const struct sim_knobs *k)
     sim_is_v6 = sim_one_in(4);
     if (sim_world.store)
         sim_spawn(sim_store_host(), sim_store_main, NULL);
+    if ((sim_world.knobs.fabrics & HOSTS_FOES) && sim_world.knobs.hosts < FEW - SIM_FOES)
+        sim_foes_lay(FEW - SIM_FOES);
     sim_machines_lay(sim_world.knobs.hosts);
     sim_files_lay();
     sim_nics_lay();

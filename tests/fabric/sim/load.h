@@ -43,7 +43,8 @@ enum sim_fabric {
     CALLS_PAGES = 1024,  /* requests of pages */
     CALLS_COUNTERS = 2048,
     CALLS_LEASES = 4096,
-    FABRICS_ALL = 8191,
+    HOSTS_FOES = 8192, /* three that mean harm */
+    FABRICS_ALL = 16383,
 };
 
 /* Where the NICs of a run are described, which is a process; main.c takes it away. */
@@ -60,8 +61,8 @@ struct sim_knobs {
 };
 
 struct sim_counts {
-    uint64_t batches, completed, ended, notified, faults, bytes, counted;
-    /* bytes: sure ones that were looked at; counted: additions that counters were seen to have */
+    uint64_t batches, completed, ended, notified, faults, bytes, counted, hostile;
+    /* bytes: sure ones that were looked at; counted: additions that counters were seen to have; hostile: frames */
 };
 
 /* A message to a host behind requests, whether they were all COMPLETED, and what has arrived. */

@@ -64,7 +64,8 @@ static const char usage[] =
     "                   32 files become shorter and longer,\n"
     "                   64 GPUs, 128 GPUs that fail, stand still, or lose their context,\n"
     "                   256 paths that are asked for, 512 requests that wait,\n"
-    "                   1024 requests of pages, 2048 counters, 4096 leases\n"
+    "                   1024 requests of pages, 2048 counters, 4096 leases,\n"
+    "                   8192 hosts that mean harm, by frames of their own\n"
     "  --help           prints this\n";
 
 /* ------------------------------------------------------------------------------------- one seed */
@@ -123,6 +124,8 @@ static int fabrics_of(uint64_t seed)
         fabrics |= CALLS_PATHS;
     if ((chance >> 45 & 3) == 0)
         fabrics |= CALLS_LEASES;
+    if ((chance >> 42 & 7) == 0)
+        fabrics |= HOSTS_FOES;
     if ((chance >> 49 & 7) == 0)
         fabrics |= chance >> 48 & 1 ? FABRIC_GPUS | FABRIC_GPU_FAULTS : FABRIC_GPUS;
     return fabrics;
@@ -301,6 +304,7 @@ static void add(struct report *sum, const struct report *r)
     sum->counts.faults += r->counts.faults;
     sum->counts.bytes += r->counts.bytes;
     sum->counts.counted += r->counts.counted;
+    sum->counts.hostile += r->counts.hostile;
     sum->result.points += r->result.points;
     sum->result.switches += r->result.switches;
     sum->result.virtual_ns += r->result.virtual_ns;
@@ -331,15 +335,15 @@ static void print_sum(uint64_t seeds, uint64_t failed, uint64_t torn, const stru
     printf(
         "sim: %llu seeds, %llu failed; %llu batches, requests: %llu completed, %llu ended otherwise; %llu faults\n"
         "sim: %.0f virtual s in %.1f s; %llu points, %.0f a second; %llu switches\n"
-        "sim: %llu bytes looked at, %llu runs torn; %llu additions counted; %.0f processor s: %.0f points, %.0f batches in each\n",
+        "sim: %llu bytes looked at, %llu runs torn; %llu additions counted; %llu hostile frames; %.0f processor s: %.0f points, %.0f batches in each\n",
         (unsigned long long)seeds, (unsigned long long)failed,
         (unsigned long long)s->counts.batches, (unsigned long long)s->counts.completed,
         (unsigned long long)s->counts.ended, (unsigned long long)s->counts.faults,
         (double)s->result.virtual_ns / 1e9, wall, (unsigned long long)s->result.points,
         (double)s->result.points / wall, (unsigned long long)s->result.switches,
         (unsigned long long)s->counts.bytes, (unsigned long long)torn,
-        (unsigned long long)s->counts.counted, spent, (double)s->result.points / spent,
-        (double)s->counts.batches / spent);
+        (unsigned long long)s->counts.counted, (unsigned long long)s->counts.hostile, spent,
+        (double)s->result.points / spent, (double)s->counts.batches / spent);
     if (args.check_hash)
         printf("sim: the hash of each of %llu seeds was the same 3 times of 3\n",
                (unsigned long long)(seeds - failed));

@@ -255,6 +255,14 @@ void *sim_leases_main(void *life);
 void sim_leases_use(struct user *u, struct life *to, te_segment seg);
 bool sim_leases_reach(struct user *u, struct life *to, te_segment seg);
 void sim_leases_end(struct life *l);
+/* For those who mean harm: some place in the memory that leases are of; a key that opens nothing, 24 bytes, in place of
+ * the random ones that are there. */
+char *sim_leases_place(const struct life *l);
+void sim_leases_wrong_key(const struct life *l, uint8_t *key);
+
+/* foe.c. Hosts that mean harm, from that one on. */
+#define SIM_FOES 3
+void sim_foes_lay(int first);
 
 /* gate_load.c. Requests that wait: some of them; whether some that were let go on are COMPLETED; one that waits when the
  * engine ends, and what must be true of it then. */
