@@ -9,6 +9,7 @@ the same); every one in `make soak`, which is
 
     test_calls.py --whole [PHASE|CALL:ERROR...]
 """
+import re
 import subprocess
 import sys
 import unittest
@@ -19,6 +20,8 @@ import te_sweep
 from te_sweep import PHASES, WITH_STORE, asked
 
 FEW = 12  # sweeps of each test
+AGAIN = 10  # times, where no such call was made: a request may go by TCP before the other way is known
+NOTHING = re.compile(r": 0 of about \d+ calls")
 PROMPT = ["TE_METADATA_TIMEOUT_MS=3000", "MC_HANDSHAKE_CONNECT_TIMEOUT=3", "TE_HOST_TIMEOUT_MS=3000",
           "TE_METADATA_TTL_S=600"]
 # What has found something once: taken each time.
@@ -62,8 +65,11 @@ class Sweep(unittest.TestCase):
             for mode, phase in always + (cells if asked.whole or asked.words else asked.chance.sample(cells, FEW)):
                 with self.subTest(phase=phase, mode=mode):
                     told = te_sweep.sweep(self, mode, phase, place)
+                    for _ in range(AGAIN if (mode, phase) in always else 0):
+                        if NOTHING.search(told):
+                            told = te_sweep.sweep(self, mode, phase, place)
                     if (mode, phase) in always:
-                        self.assertNotRegex(told, r": 0 of about \d+ calls", "nothing has failed")
+                        self.assertNotRegex(told, NOTHING, "nothing has failed")
 
     def test_tcp(self):
         self.sweep_some("tcp", PHASES, te.P2P, "127.0.0.1", ("TE_HOST_PATH=0",))
