@@ -3,13 +3,15 @@
  * foe.c - hosts that are no engines and mean harm: they speak to both ports of every engine, in frames that are
  * nearly right. What they ask for is nothing that anybody may have but for `extra`, which is open while it is
  * there: memory of a user's own, what leases are of, ranges that begin before open memory or end beyond it. So no
- * byte that the run is sure of may ever change by them, and nothing that is protected may be touched.
+ * byte that the run is sure of may ever change by them, and nothing that is protected may be touched. Their bytes are put together here, by docs/protocol.md, not by what
+ * the library has for that.
  */
 #include "world.h"
 
 #include "machine.h"
 #include "net.h"
 #include "sim.h"
+#include "transport/tcp/tcp_wire.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -19,16 +21,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define JSON       ((size_t)1 << 20)
-#define BLOCKS     4
-#define MAGIC      UINT64_C(0xff564954414e4554)
-#define HELLO      48
-#define HEAD       32
-#define BLOCK      16
-#define KEY_OPTION 32
-#define ROOM       (HEAD + BLOCKS * (BLOCK + EXTRA) + KEY_OPTION) /* for the longest frame */
-
+#define JSON   ((size_t)1 << 20)
+#define BLOCKS 4
 #define FRAMES 24 /* of a visit at most */
+#define ROOM \
+    (TCP_FRAME_LEN + BLOCKS * (TCP_BLOCK_LEN + EXTRA) + TCP_LEASE_OPTIONS) /* for the longest */
 
 /* What a foe knows of the engine that it visits. */
 struct prey {
@@ -43,7 +40,8 @@ struct visit {
     int fd;
     bool is_plain; /* nothing that was sent is malformed, so answers are of what was asked for */
     bool is_open[1 + FRAMES]; /* all of that frame was in `extra` */
-    uint8_t head[HEAD]; /* of the answer that comes, so many bytes of it, and how many follow it */
+    uint8_t head
+        [TCP_FRAME_LEN]; /* of the answer that comes, so many bytes of it, and how many follow it */
     size_t have, rest;
 };
 
@@ -118,17 +116,17 @@ static uint64_t range(const struct prey *p, uint32_t *length, bool *is_open)
 /* The key of no lease; or of one that is over, which opens nothing either. */
 static size_t put_key(uint8_t *out, const struct prey *p)
 {
-    uint8_t key[24];
+    uint8_t key[sizeof(te_lease_key)];
 
     for (size_t i = 0; i < sizeof(key); i++)
         key[i] = (uint8_t)sim_random();
     if (p->life->lent)
         sim_leases_wrong_key(p->life, key);
-    put(out, 2, 0x8003);
+    put(out, 2, TCP_OPTION_LEASE | TCP_OPTION_MUST);
     put(out + 2, 2, sizeof(key));
     memcpy(out + 4, key, sizeof(key));
     put(out + 28, 4, 0);
-    return KEY_OPTION;
+    return TCP_LEASE_OPTIONS;
 }
 
 /* The blocks of a frame; returns how much is to be moved. */
@@ -137,7 +135,7 @@ static uint64_t put_blocks(uint8_t *out, unsigned n, const struct prey *p, bool 
     uint64_t payload = 0;
 
     *is_open = true;
-    for (unsigned i = 0; i < n; i++, out += BLOCK) {
+    for (unsigned i = 0; i < n; i++, out += TCP_BLOCK_LEN) {
         uint32_t length;
         bool open;
         uint64_t addr = range(p, &length, &open);
@@ -154,26 +152,27 @@ static uint64_t put_blocks(uint8_t *out, unsigned n, const struct prey *p, bool 
 /* A READ or WRITE, or what looks like one; returns its bytes. */
 static size_t native_frame(uint8_t *out, struct visit *v, unsigned id)
 {
-    unsigned type = sim_one_in(32) ? (unsigned)sim_below(24) : 1 + (unsigned)sim_below(2);
+    unsigned type = sim_one_in(32) ? (unsigned)sim_below(24)
+                                   : (sim_one_in(2) ? TCP_FRAME_READ : TCP_FRAME_WRITE);
     unsigned n = 1 + (unsigned)sim_below(BLOCKS);
-    size_t at = HEAD + n * BLOCK, options = 0;
-    uint64_t payload = put_blocks(out + HEAD, n, v->prey, &v->is_open[id]);
+    size_t at = TCP_FRAME_LEN + n * TCP_BLOCK_LEN, options = 0;
+    uint64_t payload = put_blocks(out + TCP_FRAME_LEN, n, v->prey, &v->is_open[id]);
 
     if (sim_one_in(2)) {
         options = put_key(out + at, v->prey);
         v->is_open[id] = false;
     }
     at += options;
-    payload = type == 2 ? payload : 0;
-    memset(out, 0, HEAD);
+    payload = type == TCP_FRAME_WRITE ? payload : 0;
+    memset(out, 0, TCP_FRAME_LEN);
     out[0] = (uint8_t)type;
-    out[1] = (uint8_t)(options / 8);
+    out[1] = (uint8_t)(options / TCP_OPTION_UNIT);
     put(out + 2, 2, n);
     put(out + 8, 8, id);
     put(out + 16, 8, payload);
-    v->is_plain = v->is_plain && (type == 1 || type == 2);
+    v->is_plain = v->is_plain && (type == TCP_FRAME_READ || type == TCP_FRAME_WRITE);
     if (sim_one_in(32)) { /* but for its blocks */
-        out[sim_below(HEAD)] ^= (uint8_t)(1u << sim_below(8));
+        out[sim_below(TCP_FRAME_LEN)] ^= (uint8_t)(1u << sim_below(8));
         v->is_plain = false;
     }
     memset(out + at, 0xee, payload);
@@ -186,19 +185,20 @@ static size_t classic_frame(uint8_t *out, const struct prey *p)
     bool is_open;
     uint64_t addr = range(p, &length, &is_open);
 
-    memset(out, 0, 24);
+    memset(out, 0, TCP_HEAD_LEN);
     put(out, 8, sim_one_in(10) ? sim_random() << sim_below(64) : length);
     put(out + 8, 8, addr);
-    out[16] = (uint8_t)(sim_one_in(8) ? sim_random() : (sim_below(2) | sim_below(2) << 7));
-    memset(out + 24, 0xee, length);
-    return 24 + length;
+    out[16] = (uint8_t)(sim_one_in(8) ? sim_random()
+                                      : (sim_below(2) | (sim_one_in(2) ? TCP_OPCODE_V2 : 0)));
+    memset(out + TCP_HEAD_LEN, 0xee, length);
+    return TCP_HEAD_LEN + length;
 }
 
 static size_t greeting(uint8_t *out, struct visit *v)
 {
-    memset(out, 0, HELLO);
-    put(out, 8, MAGIC);
-    put(out + 8, 2, 2);
+    memset(out, 0, TCP_HELLO_LEN);
+    put(out, 8, TCP_HELLO_MAGIC);
+    put(out + 8, 2, TCP_NATIVE_VERSION);
     put(out + 16, 8, v->prey->id);
     put(out + 24, 8, sim_random());
     put(out + 32, 8, sim_random());
@@ -206,7 +206,7 @@ static size_t greeting(uint8_t *out, struct visit *v)
         out[8 + sim_below(16)] ^= (uint8_t)(1u << sim_below(8));
         v->is_plain = false;
     }
-    return HELLO;
+    return TCP_HELLO_LEN;
 }
 
 /* The header of an answer: nothing was done that is not open. */
@@ -219,18 +219,19 @@ static void judge(struct visit *v)
         length = length << 8 | v->head[16 + i];
         verdict = verdict << 8 | (i < 4 ? v->head[24 + i] : 0);
     }
-    v->rest = length + (size_t)v->head[1] * 8;
+    v->rest = length + (size_t)v->head[1] * TCP_OPTION_UNIT;
     sim_trace("a foe: answer %u to %llu: %llu", v->head[0], (unsigned long long)id,
               (unsigned long long)verdict);
-    if (v->is_plain && verdict == 0 && v->head[0] != 16 && (id > FRAMES || !v->is_open[id]))
+    if (v->is_plain && verdict == TCP_OK && v->head[0] != TCP_FRAME_HELLO &&
+        (id > FRAMES || !v->is_open[id]))
         sim_fail("torn: host %d has %s what is open to nobody, by frame %llu", v->prey->life->host,
-                 v->head[0] == 17 ? "told" : "let in", (unsigned long long)id);
+                 v->head[0] == TCP_FRAME_DATA ? "told" : "let in", (unsigned long long)id);
 }
 
 static void take_answers(struct visit *v, const uint8_t *bytes, size_t n)
 {
     for (size_t k; n > 0; bytes += k, n -= k) {
-        k = v->rest ? v->rest : HEAD - v->have;
+        k = v->rest ? v->rest : TCP_FRAME_LEN - v->have;
         k = k < n ? k : n;
         if (v->rest) {
             v->rest -= k;
@@ -238,7 +239,7 @@ static void take_answers(struct visit *v, const uint8_t *bytes, size_t n)
         }
         memcpy(v->head + v->have, bytes, k);
         v->have += k;
-        if (v->have == HEAD) {
+        if (v->have == TCP_FRAME_LEN) {
             v->have = 0;
             judge(v);
         }
