@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Puts each mutant of list.txt into a copy of the library, one at a time, and prints who finds it, as the rows of
-docs/mutants.md: the comparison of the models of lock-free structures with the text of the library; the simulation, in
+README.md here: the comparison of the models of lock-free structures with the text of the library; the simulation, in
 so many seeds; the tests of units and transports, of which the first that fails is named. A mutant that nobody finds is
 "left". The simulation itself is that of the build tree, and is not built anew."""
 import argparse
@@ -20,7 +20,7 @@ import patched  # noqa: E402
 
 TESTS = "^(unit|transport)/"
 ADDRESSES = 72 << 30  # of a process; the simulation takes 64 GiB for itself, and a mutant may take all there is
-FAILED = re.compile(r"Test +#\d+: (\S+) .*\*\*\*")
+FAILED = re.compile(r"Test +#\d+: (\S+) .*\*\*\*(?!Skipped)")
 
 
 def by_simulation(tree, args):
