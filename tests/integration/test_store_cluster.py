@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: timeout=1800
+# te-test: parallel timeout=1800
 """What etcd alone has: a cluster whose members die, changes that are told, a limit on values."""
 import time
 

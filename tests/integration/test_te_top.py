@@ -7,6 +7,7 @@ import os
 import pty
 import select
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -256,16 +257,17 @@ class Hostile(unittest.TestCase):
     def test_drips(self):
         """Who tells a little now and then has no more time than others; a signal ends it at once."""
         sock = self.listen(f"transfer_engine.{os.getpid()}.drip")
-        begun = threading.Event()
+        told = set()
 
         def drip():
             while True:
                 try:
                     conn, _ = sock.accept()
+                    pid, _, _ = struct.unpack("3i", conn.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
                     with conn:
                         while conn.recv(4096):
                             while conn.send(b"x"):
-                                begun.set()
+                                told.add(pid)
                                 time.sleep(0.1)
                 except ConnectionError:
                     continue
@@ -276,12 +278,12 @@ class Hostile(unittest.TestCase):
         run = once(f"--pid={os.getpid()}")
         self.assertEqual(run.returncode, 1)
         self.assertIn(f"process {os.getpid()}: no answer", run.stderr)
-        begun.clear()
-        with subprocess.Popen([TOP, "--json", f"--pid={os.getpid()}"], stdout=subprocess.DEVNULL) as top:
-            self.addCleanup(top.kill)
-            self.assertTrue(begun.wait(te.HANG_S))
-            top.terminate()
-            self.assertEqual(top.wait(te.HANG_S), 0)
+        top = subprocess.Popen([TOP, "--json", f"--pid={os.getpid()}"], stdout=subprocess.DEVNULL)
+        self.addCleanup(top.wait)
+        self.addCleanup(top.kill)
+        te.until(lambda: top.pid in told, "te_top to be told something")
+        top.terminate()
+        self.assertEqual(top.wait(te.HANG_S), 0)
 
     def test_queue_is_full(self):
         """Nobody waits for a place in a queue that is never taken from."""

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* te-test: parallel timeout=300 */
+/* te-test: one-thread timeout=300 */
 /*
  * Every history of two works of two bytes each, however long, over the ledger itself: each state that can be
  * reached is, once. Two states are the same if nothing that may follow tells them apart: times count from now on,
