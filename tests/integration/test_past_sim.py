@@ -16,7 +16,7 @@ SIM = os.path.join(te.BUILD, "tests", "sim", "sim")
 class Past(unittest.TestCase):
     def test_older_bytes_are_found(self):
         library = os.path.join(past.past().build, "lib")
-        r = subprocess.run([SIM, "--seeds=13", "--jobs=2", "--no-shrink", "--fabrics=0"], stdout=subprocess.PIPE,
+        r = subprocess.run([SIM, "--from=20", "--seeds=13", "--jobs=2", "--no-shrink", "--fabrics=0"], stdout=subprocess.PIPE,
                            stderr=subprocess.PIPE, text=True, env={"LD_LIBRARY_PATH": library}, check=False)
         self.assertEqual(r.returncode, 1, r.stdout)
         self.assertRegex(r.stderr, r"torn: byte \d+ of slot")

@@ -94,6 +94,51 @@ class Simulation(unittest.TestCase):
         self.assertIn("'many' is not a number", r.stderr)
 
 
+def rows(text):
+    """{what the first column has: {column: text}} of the tables"""
+    found, head = {}, None
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            head = None
+        elif head is None:
+            head = cells
+        elif not cells[0].startswith("---"):
+            found[cells[0]] = dict(zip(head, cells))
+    return found
+
+
+class Fleet(unittest.TestCase):
+    """Twenty engines in virtual time; docs/scale.md has a thousand."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.run_ = sim("--fleet=20")
+        cls.rows = rows(cls.run_.stdout)
+
+    def test_it_passes(self):
+        self.assertEqual(self.run_.returncode, 0, self.run_.stderr[-4000:])
+        self.assertRegex(self.run_.stdout, r"All have ended within [0-9.]+ s, and left 0 descriptors")
+
+    def test_what_opening_costs_the_metadata_server(self):
+        self.assertLessEqual(float(self.rows["all have opened all"]["Store requests an engine"]), 2 * 19 + 10)
+
+    def test_nobody_else_is_held_up(self):
+        for phase in ("one is slow", "one is frozen", "one is dead", "it is back", "the metadata server is away"):
+            row = self.rows[phase]
+            self.assertTrue(row["Failed"].startswith("0 of "), (phase, row))
+            self.assertLess(float(row["p99, before = 1"]), 1.05, (phase, row))
+
+    def test_who_is_concerned(self):
+        failed, of = map(int, self.rows["one is dead"]["From or to that engine failed"].split(" of "))
+        self.assertEqual(failed, of)
+        self.assertTrue(self.rows["it is back"]["From or to that engine failed"].startswith("0 of "))
+
+    def test_all_start_again(self):
+        self.assertTrue(self.rows["after that"]["Failed"].startswith("0 of "))
+        self.assertLess(float(self.rows["after that"]["p99, before = 1"]), 1.05)
+
+
 if __name__ == "__main__":
     if not os.path.exists(SIM):
         print("there is no simulation: it needs glibc")

@@ -19,12 +19,17 @@ import find_faults  # noqa: E402
 import patched  # noqa: E402
 
 TESTS = "^(unit|transport)/"
-ADDRESSES = 72 << 30  # of a process; the simulation takes 64 GiB for itself, and a mutant may take all there is
+ADDRESSES = 72 << 30  # of a run; the simulation takes 64 GiB for itself, and a mutant may take all there is
 FAILED = re.compile(r"Test +#\d+: (\S+) .*\*\*\*(?!Skipped)")
 
 
 def by_simulation(tree, args):
-    seed, _, ran, said = find_faults.simulate(os.path.join(tree, "build", "lib"), [], args)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, before[1]))
+    try:
+        seed, _, ran, said = find_faults.simulate(os.path.join(tree, "build", "lib"), [], args)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
     return f"simulation, seed {seed} | {said}" if seed else "", ran
 
 
@@ -77,7 +82,6 @@ def main():
     mutants = [m for m in mutate.frozen() if not args.numbers or m.number in args.numbers]
     if not os.path.exists(find_faults.SIM):
         sys.exit(f"{find_faults.SIM} is missing: make tests")
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
     with tempfile.TemporaryDirectory() as tree:
         patched.copy_tree(tree)
         print("| Number | Mutant | Function | Found by | Said |\n| --- | --- | --- | --- | --- |", flush=True)

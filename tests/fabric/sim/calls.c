@@ -43,7 +43,7 @@ static struct socket *socket_of(int fd)
 
 static struct in6_addr six_of(uint32_t ip)
 {
-    struct in6_addr a = {.s6_addr = {0xfd, 0x77, [15] = (uint8_t)ip}};
+    struct in6_addr a = {.s6_addr = {0xfd, 0x77, [14] = (uint8_t)(ip >> 8), (uint8_t)ip}};
 
     return ip == INADDR_ANY ? in6addr_any : ip >> 24 == 127 ? in6addr_loopback : a;
 }
@@ -59,8 +59,9 @@ static uint32_t four_of(const struct in6_addr *a)
     memcpy(&mapped, &a->s6_addr[12], sizeof(mapped));
     if (IN6_IS_ADDR_V4MAPPED(a))
         return ntohl(mapped);
-    return a->s6_addr[0] == 0xfd && a->s6_addr[1] == 0x77 ? SIM_NET + a->s6_addr[15]
-                                                          : INADDR_BROADCAST;
+    return a->s6_addr[0] == 0xfd && a->s6_addr[1] == 0x77
+               ? SIM_NET + (uint32_t)(a->s6_addr[14] << 8) + a->s6_addr[15]
+               : INADDR_BROADCAST;
 }
 
 static void tell(const struct socket *s, uint32_t ip, uint16_t port, struct sockaddr *out,

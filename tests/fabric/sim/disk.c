@@ -43,7 +43,7 @@ struct sim_node {
 struct sim_disk sim_disk;
 static struct sim_node nodes[NODES];
 static int n_nodes;
-static unsigned lives[SIM_HOSTS];
+static unsigned lives[SIM_LIMIT];
 static int64_t full_until;
 
 /* ------------------------------------------------------------------------------------------ files */

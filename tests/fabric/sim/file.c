@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define FIRST 100000
-#define FILES 16384
+#define FILES (1 << 20)
 
 struct event_file {
     struct sim_file base;
@@ -53,8 +53,9 @@ struct alarm {
 };
 
 static struct sim_file *files[FILES];
+static int lowest;  /* none below it is free */
 static int highest; /* no file at or above it */
-static const int pollers;
+static const char pollers[SIM_LIMIT];
 unsigned sim_file_faults;
 
 void *sim_new(size_t size)
@@ -90,10 +91,11 @@ bool sim_file_is_ours(int fd)
 /* The lowest number that is free leads to it. */
 static int place(struct sim_file *f)
 {
-    int i = 0;
+    int i = lowest;
 
     while (i < FILES && files[i])
         i++;
+    lowest = i;
     if (i == FILES)
         sim_fail("more than %d descriptors", FILES);
     if (i >= highest)
@@ -158,17 +160,17 @@ void sim_file_notify(struct sim_file *f)
 {
     for (int i = 0; i < f->n_watchers; i++)
         sim_wake(f->watchers[i], true);
-    sim_wake(&pollers, true);
+    sim_wake(&pollers[f->host], true);
 }
 
 bool sim_file_wait(const char *what, int64_t until)
 {
-    return sim_block(&pollers, what, until);
+    return sim_block(&pollers[sim_host()], what, until);
 }
 
-void sim_file_wake(void)
+void sim_file_wake(int host)
 {
-    sim_wake(&pollers, true);
+    sim_wake(&pollers[host], true);
 }
 
 /* ----------------------------------------------------------------------------------------- epoll */
@@ -328,7 +330,7 @@ static int poll_until(struct pollfd *p, nfds_t n, int64_t until)
 
     sim_point();
     while ((hits = look(p, n)) == 0 && until > sim_now())
-        if (!sim_block(&pollers, "waits in poll", until))
+        if (!sim_file_wait("waits in poll", until))
             return look(p, n);
     return hits;
 }
@@ -492,7 +494,7 @@ static void forget(struct sim_file *f)
     if (f->kind == SIM_MEMORY)
         sim_memory_close(f);
     f->fd = 0;
-    sim_wake(&pollers, true);
+    sim_file_wake(f->host);
 }
 
 /* The last descriptor of a file takes it along; until then epolls know it, also by one that is closed. */
@@ -503,6 +505,7 @@ static void release(int fd)
     if (--f->n_fds == 0)
         forget(f);
     files[fd - FIRST] = NULL;
+    lowest = fd - FIRST < lowest ? fd - FIRST : lowest;
 }
 
 int close(int fd)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * heap.c - memory of which a run gets the same addresses each time, since some of what the library does goes by
- * them. Sizes are rounded up to powers of two, so that a text of the real system that is a little longer,
+ * them. Sizes are rounded up, short ones to powers of two, so that a text of the real system that is a little longer,
  * such as the number of a process, changes nothing. What is freed is filled, so that whoever uses it meets
  * nonsense, and is given out again last. By a fault an allocation of the library fails in a thread of an
- * engine; what others ask for, other libraries among them, is always there.
+ * engine; what others ask for, other libraries among them, is always there. What the library has, and others for it,
+ * is added up where that is asked for.
  */
 #include "sim.h"
 
@@ -14,14 +15,15 @@
 #include <sys/mman.h>
 
 #define HEAP      ((size_t)64 << 30)
-#define CLASSES   36
+#define CLASSES   (4 * 36)
 #define HEADER    64 /* keeps what follows aligned for all but pages */
 #define FREED     0xd9
 #define FILL_MOST 4096
 
 struct block {
     size_t size;    /* that was asked for */
-    unsigned class; /* 2^class bytes, this head among them */
+    unsigned class; /* size_of() it, this head among it */
+    bool is_counted;
     struct block *next;
     void *start; /* of the block: before the head where an alignment was asked for */
 };
@@ -31,6 +33,8 @@ _Static_assert(sizeof(struct block) <= HEADER, "fits");
 static char *heap, *top;
 static struct block *first[CLASSES], *last[CLASSES];
 unsigned sim_memory_faults;
+bool sim_heap_counts;
+static size_t counted;
 static bool
     locked; /* a thread that ends frees what is its own while no other runs, but beside one that begins */
 
@@ -61,9 +65,18 @@ static char *grow(size_t n)
     return at;
 }
 
+/* Powers of two; beyond a page's quarter with three steps in between. */
 static unsigned class_of(size_t n)
 {
-    return n <= 128 ? 7 : 64 - (unsigned)__builtin_clzl(n - 1);
+    unsigned power = n <= 128 ? 7 : 64 - (unsigned)__builtin_clzl(n - 1);
+    size_t half = (size_t)1 << (power - 1);
+
+    return power <= 10 ? 4 * power : 4 * power - 3 + (unsigned)((n - 1 - half) / (half / 4));
+}
+
+static size_t size_of(unsigned class)
+{
+    return ((size_t)1 << class / 4) + class % 4 * ((size_t)1 << class / 4) / 4;
 }
 
 /* *is_new: of bytes that nobody has had yet, which are 0. */
@@ -87,7 +100,7 @@ static void *take(size_t align, size_t size, bool *is_new)
     } else {
         size_t over = (size_t)(-(uintptr_t)top) % head; /* the first use maps the heap: aligned */
 
-        start = grow(over + ((size_t)1 << class));
+        start = grow(over + size_of(class));
         start = start ? start + over : NULL;
     }
     unlock();
@@ -101,15 +114,17 @@ static void *take(size_t align, size_t size, bool *is_new)
 }
 
 struct range {
+    const char *name;
     uintptr_t begin, end;
 };
 
-static int find_library(struct dl_phdr_info *info, size_t size, void *out)
+/* That of what has such a name; the program's own is empty. */
+static int find_range(struct dl_phdr_info *info, size_t size, void *out)
 {
     struct range *r = out;
 
     (void)size;
-    if (!strstr(info->dlpi_name, "libtransfer_engine"))
+    if (*r->name ? !strstr(info->dlpi_name, r->name) : *info->dlpi_name)
         return 0;
     for (int i = 0; i < info->dlpi_phnum; i++)
         if (info->dlpi_phdr[i].p_flags & PF_X) {
@@ -119,15 +134,18 @@ static int find_library(struct dl_phdr_info *info, size_t size, void *out)
     return 1;
 }
 
+static bool is_in(const void *caller, struct range *r)
+{
+    if (!r->end)
+        dl_iterate_phdr(find_range, r);
+    return (uintptr_t)caller >= r->begin && (uintptr_t)caller < r->end;
+}
+
 static bool is_refused(const void *caller)
 {
-    static struct range library;
+    static struct range library = {.name = "libtransfer_engine"};
 
-    if (!sim_memory_faults || !sim_is_engine())
-        return false;
-    if (!library.end)
-        dl_iterate_phdr(find_library, &library);
-    if ((uintptr_t)caller < library.begin || (uintptr_t)caller >= library.end ||
+    if (!sim_memory_faults || !sim_is_engine() || !is_in(caller, &library) ||
         !sim_one_in(sim_memory_faults))
         return false;
     errno = ENOMEM;
@@ -139,11 +157,23 @@ static struct block *block_of(void *p)
     return (struct block *)(void *)((char *)p - HEADER);
 }
 
+static void *give(const void *caller, size_t align, size_t n, bool *is_new)
+{
+    static struct range program = {.name = ""};
+    void *p = is_refused(caller) ? NULL : take(align, n, is_new);
+
+    if (p && sim_heap_counts && !is_in(caller, &program)) {
+        block_of(p)->is_counted = true;
+        counted += n;
+    }
+    return p;
+}
+
 void *malloc(size_t n)
 {
     bool is_new;
 
-    return is_refused(__builtin_return_address(0)) ? NULL : take(HEADER, n, &is_new);
+    return give(__builtin_return_address(0), HEADER, n, &is_new);
 }
 
 /* Of an alignment of pages a block is not used again: it is rare. */
@@ -157,6 +187,7 @@ void free(void *p)
     if (b->size == SIZE_MAX)
         sim_fail("%p is freed twice", p);
     memset(p, FREED, b->size < FILL_MOST ? b->size : FILL_MOST);
+    counted -= b->is_counted ? b->size : 0;
     b->size = SIZE_MAX;
     if (b->class == CLASSES)
         return;
@@ -176,16 +207,16 @@ void *calloc(size_t n, size_t size)
     bool is_new;
     void *p;
 
-    if (__builtin_mul_overflow(n, size, &bytes) || is_refused(__builtin_return_address(0)))
+    if (__builtin_mul_overflow(n, size, &bytes))
         return NULL;
-    p = take(HEADER, bytes, &is_new);
+    p = give(__builtin_return_address(0), HEADER, bytes, &is_new);
     return p && !is_new ? memset(p, 0, bytes) : p;
 }
 
 void *realloc(void *old, size_t n)
 {
     bool is_new;
-    void *p = is_refused(__builtin_return_address(0)) ? NULL : take(HEADER, n, &is_new);
+    void *p = give(__builtin_return_address(0), HEADER, n, &is_new);
 
     if (p && old) {
         memcpy(p, old, block_of(old)->size < n ? block_of(old)->size : n);
@@ -208,7 +239,7 @@ void *aligned_alloc(size_t align, size_t n)
 {
     bool is_new;
 
-    return is_refused(__builtin_return_address(0)) ? NULL : take(align, n, &is_new);
+    return give(__builtin_return_address(0), align, n, &is_new);
 }
 
 void *memalign(size_t align, size_t n)
@@ -221,7 +252,7 @@ void *memalign(size_t align, size_t n)
 int posix_memalign(void **out, size_t align, size_t n)
 {
     bool is_new;
-    void *p = is_refused(__builtin_return_address(0)) ? NULL : take(align, n, &is_new);
+    void *p = give(__builtin_return_address(0), align, n, &is_new);
 
     if (!p)
         return ENOMEM;
@@ -232,4 +263,9 @@ int posix_memalign(void **out, size_t align, size_t n)
 size_t malloc_usable_size(void *p)
 {
     return p ? block_of(p)->size : 0;
+}
+
+size_t sim_heap_counted(void)
+{
+    return counted;
 }

@@ -29,7 +29,9 @@
 
 int sim_store_host(void)
 {
-    return sim_world.knobs.hosts < FEW ? FEW : SIM_HOSTS - 1;
+    int hosts = sim_world.knobs.hosts;
+
+    return hosts < FEW ? FEW : hosts < SIM_HOSTS - 1 ? SIM_HOSTS - 1 : SIM_LIMIT - 1;
 }
 
 static void lay_path(int a, int b)

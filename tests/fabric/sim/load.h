@@ -75,7 +75,10 @@ void sim_notes_take(te_engine *e);
 int sim_store_host(void);
 #define SIM_STORE_PORT 8080
 void *sim_store_main(void *arg);
-extern unsigned sim_store_fault_in; /* one in so many requests fails, is slow, or finds nobody */
+extern unsigned sim_store_fault_in;   /* one in so many requests fails, is slow, or finds nobody */
+extern uint64_t sim_store_served;     /* requests */
+extern int64_t sim_store_cost_ns;     /* of each, beside the calls that it makes */
+void sim_store_take_down(int64_t ns); /* for so long, from now on */
 
 /* Runs it all; ends by sim_fail() if anything is wrong. */
 struct sim_counts sim_load(const struct sim_knobs *k);

@@ -2,6 +2,7 @@
 /*
  * main.c - runs seeds, each in a process of its own, and finds the smallest run that fails.
  */
+#include "fleet.h"
 #include "load.h"
 #include "sim.h"
 
@@ -38,6 +39,7 @@ static struct {
     struct sim_knobs knobs;
     bool one, check_hash, no_shrink;
     int to; /* where a run reports to; 0: this process runs others */
+    int fleet;
 } args = {.first = 1, .n = 100, .jobs = 1, .knobs = {-1, -1, -1, -1, -1}};
 
 static const char usage[] =
@@ -66,6 +68,8 @@ static const char usage[] =
     "                   256 paths that are asked for, 512 requests that wait,\n"
     "                   1024 requests of pages, 2048 counters, 4096 leases,\n"
     "                   8192 hosts that mean harm, by frames of their own\n"
+    "  --fleet=N        tables of so many engines, 20 to 1000: what they cost, and what one of them, or the metadata server,\n"
+    "                   does to the others' requests while it is slow, frozen, dead or started again\n"
     "  --help           prints this\n";
 
 /* ------------------------------------------------------------------------------------- one seed */
@@ -148,6 +152,18 @@ static int run(uint64_t seed, const struct sim_knobs *k, int out)
     r.result = sim_result();
     sim_end();
     return write(out, &r, sizeof(r)) == sizeof(r) ? 0 : 1;
+}
+
+static int run_fleet(void)
+{
+    static char repeat[32];
+
+    snprintf(repeat, sizeof(repeat), "sim --fleet=%d", args.fleet);
+    sim_repeat = repeat;
+    sim_begin(args.first);
+    sim_fleet(args.fleet, SIM_REQUESTS);
+    sim_end();
+    return 0;
 }
 
 _Noreturn static void exec_run(uint64_t seed, const struct sim_knobs *k, int out)
@@ -502,6 +518,8 @@ static void set_number(int option, int64_t n)
         args.knobs.faults = n < 0 ? -1 : (int)n & (FAULTS_ALL | FAULT_SPOIL);
     else if (option == 'W')
         args.knobs.fabrics = n < 0 ? -1 : (int)n & FABRICS_ALL;
+    else if (option == 'E')
+        args.fleet = n < 20 ? 20 : n > 1000 ? 1000 : (int)n;
     else if (option == 'S')
         args.knobs.store = n > 3 ? 3 : (int)n;
     else
@@ -512,19 +530,27 @@ static void set_number(int option, int64_t n)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"seeds", 1, NULL, 'n'},      {"from", 1, NULL, 'f'},
-        {"seed", 1, NULL, 's'},       {"trace", 0, NULL, 't'},
-        {"jobs", 1, NULL, 'j'},       {"hosts", 1, NULL, 'H'},
-        {"rounds", 1, NULL, 'r'},     {"faults", 1, NULL, 'F'},
-        {"store", 1, NULL, 'S'},      {"to", 1, NULL, 'o'},
-        {"check-hash", 0, NULL, 'c'}, {"no-shrink", 0, NULL, 'N'},
-        {"batches", 1, NULL, 'b'},    {"fabrics", 1, NULL, 'W'},
-        {"help", 0, NULL, 'h'},       {0}};
+    static const struct option options[] = {{"seeds", 1, NULL, 'n'},
+                                            {"from", 1, NULL, 'f'},
+                                            {"seed", 1, NULL, 's'},
+                                            {"trace", 0, NULL, 't'},
+                                            {"jobs", 1, NULL, 'j'},
+                                            {"hosts", 1, NULL, 'H'},
+                                            {"rounds", 1, NULL, 'r'},
+                                            {"faults", 1, NULL, 'F'},
+                                            {"store", 1, NULL, 'S'},
+                                            {"to", 1, NULL, 'o'},
+                                            {"check-hash", 0, NULL, 'c'},
+                                            {"no-shrink", 0, NULL, 'N'},
+                                            {"batches", 1, NULL, 'b'},
+                                            {"fabrics", 1, NULL, 'W'},
+                                            {"fleet", 1, NULL, 'E'},
+                                            {"help", 0, NULL, 'h'},
+                                            {0}};
 
     make_equal(argv);
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (strchr("nbfsjHrFSWo", c))
+        if (strchr("nbfsjHrFSWoE", c))
             set_number(c, number(optarg));
         else if (c == 't')
             sim_trace_on = true;
@@ -536,6 +562,8 @@ int main(int argc, char **argv)
             return fputs(usage, c == 'h' ? stdout : stderr), c == 'h' ? 0 : 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
+    if (args.fleet)
+        return run_fleet();
     if (args.to)
         return run(args.first, &args.knobs, args.to);
     return run_all() ? 1 : 0;

@@ -24,6 +24,7 @@
 #define SYN_LIMIT_NS (120 * SIM_S)
 #define KEEPALIVE_NS (25 * SIM_S)
 #define OWN_NS       (10 * SIM_US) /* to oneself */
+#define EVEN_BYTES   ((uint64_t)1 << 18)
 
 enum packet_kind { SYN, SYN_ACK, REFUSED, BYTES, ACK, FIN, RST };
 
@@ -36,18 +37,18 @@ struct packet {
 };
 
 struct sim_net_faults sim_net;
-bool sim_is_v6;
+bool sim_is_v6, sim_is_even;
 
-struct iovec sim_net_shut[SIM_HOSTS];
+struct iovec sim_net_shut[SIM_LIMIT];
 
 static struct socket *sockets[SOCKETS];
 static int n_sockets;
-static struct socket *bound[SOCKETS]; /* those with a port of their own, and some that had one */
-static int n_bound;
-static struct sim_path paths[SIM_HOSTS][SIM_HOSTS];
-static bool is_off[SIM_HOSTS];
-static uint16_t last_port[SIM_HOSTS];
-static unsigned closed[SIM_HOSTS];
+static struct socket *bound[SIM_LIMIT]; /* those with a port of their own, and some that had one */
+static struct sim_path paths[SIM_LIMIT][SIM_LIMIT];
+static int64_t nic_free_at[SIM_LIMIT];
+static bool is_off[SIM_LIMIT];
+static uint16_t last_port[SIM_LIMIT];
+static unsigned closed[SIM_LIMIT];
 
 struct sim_path *sim_path(int from, int to)
 {
@@ -56,9 +57,9 @@ struct sim_path *sim_path(int from, int to)
 
 static int host_of(uint32_t ip)
 {
-    int host = (int)(ip & 0xff);
+    int host = (int)(ip & 0xffff);
 
-    return (ip & ~0xffu) == SIM_NET && host < SIM_HOSTS ? host : -1;
+    return (ip & ~0xffffu) == SIM_NET && host < SIM_LIMIT ? host : -1;
 }
 
 /* ------------------------------------------------------------------------------------- packets */
@@ -74,7 +75,9 @@ static void travel(struct packet *p, size_t bytes)
         sim_at(sim_now() + OWN_NS, arrive, p);
         return;
     }
-    path->free_at =
+    if (sim_is_even && nic_free_at[p->from->host] > begin)
+        begin = nic_free_at[p->from->host];
+    nic_free_at[p->from->host] = path->free_at =
         begin + (int64_t)bytes * SIM_S / (path->bytes_per_s ? path->bytes_per_s : SIM_S);
     sim_at(path->free_at + path->latency_ns, arrive, p);
 }
@@ -135,13 +138,13 @@ static bool is_bound(const struct socket *s)
 
 static struct socket *bound_at(int host, uint16_t port)
 {
-    for (int i = 0; i < n_bound;) {
-        if (!is_bound(bound[i]))
-            bound[i] = bound[--n_bound];
-        else if (bound[i]->host == host && bound[i]->port == port)
-            return bound[i];
+    for (struct socket **at = &bound[host]; *at;) {
+        if (!is_bound(*at))
+            *at = (*at)->next_bound;
+        else if ((*at)->port == port)
+            return *at;
         else
-            i++;
+            at = &(*at)->next_bound;
     }
     return NULL;
 }
@@ -192,6 +195,8 @@ static void put(struct stream *to, uint64_t at, const char *from, uint64_t n)
 {
     uint64_t begin = at % to->size, first = n < to->size - begin ? n : to->size - begin;
 
+    if (!to->bytes)
+        return; /* nobody will read them */
     memcpy(to->bytes + begin, from, first);
     memcpy(to->bytes, from + first, n - first);
 }
@@ -320,7 +325,7 @@ struct socket *sim_socket_new(int host, bool is_packet)
     sockets[n_sockets++] = s;
     s->host = host;
     s->is_packet = is_packet;
-    s->in.size = (uint64_t)4096 << sim_below(7);
+    s->in.size = sim_is_even ? EVEN_BYTES : (uint64_t)4096 << sim_below(7);
     s->in.bytes = sim_new(s->in.size);
     return s;
 }
@@ -349,7 +354,8 @@ int sim_socket_bind(struct socket *s, uint32_t ip, uint16_t port)
     s->ip = ip;
     s->port = port ? port : ephemeral(s->host);
     s->state = BOUND;
-    bound[n_bound++] = s; /* once for each */
+    s->next_bound = bound[s->host];
+    bound[s->host] = s; /* once for each */
     return 0;
 }
 
@@ -556,6 +562,8 @@ void sim_socket_close(struct sim_file *f)
 
     closed[s->host] += !sim_is_engine();
     leave(s, is_off[s->host]);
+    free(s->in.bytes);
+    s->in.bytes = NULL;
     s->is_lost = is_off[s->host];
 }
 

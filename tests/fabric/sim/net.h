@@ -58,10 +58,11 @@ struct socket {
     int n_notices;
     struct socket *backlog[SIM_BACKLOG];
     int n_backlog, backlog_max;
+    struct socket *next_bound; /* of its host */
 };
 
 /* Memory that calls cannot read, of each host; NULL: none. */
-extern struct iovec sim_net_shut[SIM_HOSTS];
+extern struct iovec sim_net_shut[SIM_LIMIT];
 
 struct socket *sim_socket_new(int host, bool is_packet);
 void sim_socket_join(struct socket *a, struct socket *b);

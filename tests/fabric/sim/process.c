@@ -29,9 +29,9 @@ struct pidfd {
     struct pidfd *next;
 };
 
-static int machine_of[SIM_HOSTS]; /* 0: its own */
-static bool is_apart[SIM_HOSTS];  /* in a pid namespace of its own */
-static struct sim_process *now[SIM_HOSTS], *all;
+static int machine_of[SIM_LIMIT]; /* 0: its own */
+static bool is_apart[SIM_LIMIT];  /* in a pid namespace of its own */
+static struct sim_process *now[SIM_LIMIT], *all;
 static struct pidfd *pidfds;
 bool sim_has_peerpidfd;
 bool sim_own_is_whole;

@@ -185,7 +185,7 @@ static void complete(struct io_uring *r, struct kernel *k, uint64_t data, int64_
     c->user_data = data;
     c->res = (int)result;
     __atomic_store_n(&k->cq_tail, k->cq_tail + 1, __ATOMIC_RELEASE);
-    sim_file_wake();
+    sim_file_wake(k->host);
 }
 
 static void take_out(struct request *q)

@@ -7,6 +7,9 @@
  * each thread has one by chance, the highest runs, and at a few points chosen beforehand the one that
  * runs falls to the lowest: few changes at the right points find most races that there are.
  *
+ * A third way is for figures in virtual time (fleet.c): each thread has a processor and a clock of its own, and the
+ * one whose clock is furthest behind runs, until it is a little ahead of what comes next.
+ *
  * An event is a function and a time; deadlines of blocked threads are events, too. Events run in the
  * thread that finds them due, which only marks others as able to run.
  */
@@ -27,6 +30,9 @@
 #define CHANGES     8
 #define FIRST_LIMIT 200000 /* points among which the changes of priority lie */
 #define AWAY_LIMIT  22     /* of the time that a thread has no processor: 2^this us */
+#define AHEAD_NS    (2 * SIM_US)
+#define MANY        (1u << 20) /* events, of which some may be stale */
+#define BUCKETS     (1u << 15)
 
 enum state { READY, BLOCKED, DONE };
 
@@ -43,6 +49,9 @@ struct sim_thread {
     bool is_device;     /* of the host, and goes on while its processes stand still */
     int64_t away_until; /* its processor is somebody else's */
     int64_t priority;
+    int64_t clock;                               /* its own, where each has one */
+    bool is_lined;                               /* there is an event for its next turn */
+    struct sim_thread *next_asleep, **asleep_at; /* among those that are blocked, by `on` */
     void *(*fn)(void *);
     void *arg;
     pthread_t real;
@@ -55,15 +64,16 @@ struct event {
     uint64_t order;
     void (*fn)(void *);
     void *arg;
-    struct sim_thread *sleeper; /* if fn is NULL: whose deadline it is */
+    struct sim_thread *sleeper; /* if fn is NULL: whose deadline it is, or whose turn */
     uint64_t sleep;
+    bool is_turn;
 };
 
 typedef int create_fn(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 typedef int join_fn(pthread_t, void **);
 
 static struct {
-    bool on, by_priority;
+    bool on, by_priority, by_time;
     uint64_t chance_state, entropy_state;
     struct sim_thread *threads[THREADS]; /* all that ever were */
     int n_threads;
@@ -71,7 +81,8 @@ static struct {
     int n_alive;
     int place[THREADS];           /* of a thread among these, by its number */
     uint64_t ready[THREADS / 64]; /* those of them that are READY, by place */
-    struct sim_thread *leaving;   /* has ended, and may still run a little */
+    struct sim_thread *asleep[BUCKETS];
+    struct sim_thread *leaving; /* has ended, and may still run a little */
     int64_t time;
     unsigned switch_in;
     uint64_t changes[CHANGES];
@@ -79,7 +90,7 @@ static struct {
     struct event *events;
     size_t n_events, cap_events;
     uint64_t order;
-    bool stopped[SIM_HOSTS];
+    bool stopped[SIM_LIMIT];
     uint64_t points, switches, hash;
 } world;
 
@@ -219,16 +230,40 @@ static bool before(const struct event *a, const struct event *b)
     return a->when != b->when ? a->when < b->when : a->order < b->order;
 }
 
+static int by_time(const void *a, const void *b)
+{
+    return before(a, b) ? -1 : before(b, a);
+}
+
+/* Deadlines of those who have been woken. What is left is in order, which a heap may be. */
+static void drop_stale(void)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < world.n_events; i++) {
+        const struct event *e = &world.events[i];
+
+        if (e->fn || e->is_turn || (e->sleeper->state == BLOCKED && e->sleeper->sleep == e->sleep))
+            world.events[n++] = *e;
+    }
+    world.n_events = n;
+    qsort(world.events, n, sizeof(*world.events), by_time);
+}
+
 static void push(struct event e)
 {
-    size_t i = world.n_events++;
+    bool is_full = world.n_events == world.cap_events;
+    size_t i;
 
-    if (i == world.cap_events) {
+    if (is_full && world.n_events >= MANY)
+        drop_stale();
+    if (is_full && world.n_events >= world.cap_events / 2) {
         world.cap_events = world.cap_events ? 2 * world.cap_events : 256;
         world.events = realloc(world.events, world.cap_events * sizeof(*world.events));
         if (!world.events)
             abort();
     }
+    i = world.n_events++;
     e.order = world.order++;
     for (; i > 0 && before(&e, &world.events[(i - 1) / 2]); i = (i - 1) / 2)
         world.events[i] = world.events[(i - 1) / 2];
@@ -267,10 +302,53 @@ static void mark(const struct sim_thread *t)
         world.ready[at / 64] &= ~bit;
 }
 
+static struct sim_thread **bucket_of(const void *on)
+{
+    return &world.asleep[((uintptr_t)on * 0x9e3779b97f4a7c15u) >> 49];
+}
+
+static void fall_asleep(struct sim_thread *t)
+{
+    struct sim_thread **at = bucket_of(t->on);
+
+    t->next_asleep = *at;
+    if (*at)
+        (*at)->asleep_at = &t->next_asleep;
+    *at = t;
+    t->asleep_at = at;
+}
+
+static void get_up(struct sim_thread *t)
+{
+    if (!t->asleep_at)
+        return;
+    *t->asleep_at = t->next_asleep;
+    if (t->next_asleep)
+        t->next_asleep->asleep_at = t->asleep_at;
+    t->asleep_at = NULL;
+}
+
+/* Its turn comes when the world has come to the time of its clock. */
+static void line_up(struct sim_thread *t)
+{
+    if (!world.by_time || t->is_lined)
+        return;
+    if (t->clock < world.time)
+        t->clock = world.time;
+    t->is_lined = true;
+    push((struct event){.when = t->clock, .sleeper = t, .is_turn = true});
+}
+
 static void set_state(struct sim_thread *t, enum state state)
 {
     t->state = state;
     mark(t);
+    if (state == BLOCKED)
+        fall_asleep(t);
+    else
+        get_up(t);
+    if (state == READY)
+        line_up(t);
 }
 
 static void run_event(const struct event *e)
@@ -325,11 +403,30 @@ static struct sim_thread *highest(struct sim_thread **ready, int n)
 }
 
 /* Leaps to the next event where nobody can run. */
+static struct sim_thread *choose_by_time(void)
+{
+    while (world.n_events) {
+        struct event e = pop();
+
+        world.time = e.when;
+        if (!e.is_turn) {
+            run_event(&e);
+            continue;
+        }
+        e.sleeper->is_lined = false;
+        if (can_run(e.sleeper))
+            return e.sleeper;
+    }
+    sim_fail("nobody can run, and nothing is to come");
+}
+
 static struct sim_thread *choose(void)
 {
     static struct sim_thread *ready[THREADS];
     int n;
 
+    if (world.by_time)
+        return choose_by_time();
     while ((n = gather(ready)) == 0) {
         struct event e;
 
@@ -371,6 +468,15 @@ static void hand_over(struct sim_thread *to)
     see_off();
 }
 
+/* To another one, or to the caller. */
+static void give_way(void)
+{
+    me->clock = world.time;
+    if (can_run(me))
+        line_up(me);
+    hand_over(choose());
+}
+
 static bool is_change(void)
 {
     for (int i = 0; i < CHANGES; i++)
@@ -382,7 +488,13 @@ static bool is_change(void)
 void sim_charge(int64_t ns)
 {
     world.time += ns;
-    run_due();
+    if (!world.by_time)
+        run_due();
+}
+
+static bool is_ahead(void)
+{
+    return world.n_events && world.time - world.events[0].when > AHEAD_NS;
 }
 
 static void come_back(void *arg)
@@ -414,8 +526,9 @@ void sim_point(void)
         go_away();
     if (world.by_priority && is_change())
         me->priority = --world.lowest;
-    if (!can_run(me) || world.by_priority || sim_one_in(world.switch_in))
-        hand_over(choose());
+    if (!can_run(me) || world.by_priority ||
+        (world.by_time ? is_ahead() : sim_one_in(world.switch_in)))
+        give_way();
 }
 
 /* What a library of the preset `sim` calls before each atomic operation. */
@@ -429,16 +542,22 @@ void tei_yield(void)
 bool sim_block(const void *on, const char *what, int64_t until)
 {
     world.points++;
-    set_state(me, BLOCKED);
     me->on = on;
     me->what = what;
+    set_state(me, BLOCKED);
     me->in_time = true;
     me->sleep++;
     if (until != SIM_NEVER)
         push((struct event){.when = until, .sleeper = me, .sleep = me->sleep});
     sim_charge(POINT_NS);
-    hand_over(choose());
+    give_way();
     return me->in_time;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    return world.place[(*(struct sim_thread *const *)a)->id] -
+           world.place[(*(struct sim_thread *const *)b)->id];
 }
 
 unsigned sim_wake(const void *on, bool all)
@@ -446,11 +565,12 @@ unsigned sim_wake(const void *on, bool all)
     static struct sim_thread *found[THREADS];
     unsigned n = 0;
 
-    for (int i = 0; i < world.n_alive; i++)
-        if (world.alive[i]->state == BLOCKED && world.alive[i]->on == on)
-            found[n++] = world.alive[i];
+    for (struct sim_thread *t = *bucket_of(on); t; t = t->next_asleep)
+        if (t->on == on)
+            found[n++] = t;
     if (n == 0)
         return 0;
+    qsort(found, n, sizeof(*found), by_place);
     if (!all) {
         found[0] = found[sim_below(n)];
         n = 1;
@@ -481,7 +601,7 @@ void sim_lock_held(int change)
 {
     me->held += (unsigned)change;
     if (change < 0 && me->held == 0 && !can_run(me))
-        hand_over(choose());
+        give_way();
 }
 
 void sim_lock_dropped(void)
@@ -507,6 +627,8 @@ static struct sim_thread *add_thread(int host)
     t->priority = (int64_t)sim_below(1u << 20);
     world.threads[world.n_threads++] = t;
     add_alive(t);
+    if (me)
+        line_up(t);
     return t;
 }
 
@@ -518,7 +640,9 @@ static void remove_those(bool (*gone)(const struct sim_thread *))
     memset(world.ready, 0, sizeof(*world.ready) * (((size_t)n + 63) / 64));
     world.n_alive = 0;
     for (int i = 0; i < n; i++)
-        if (!gone(world.alive[i]))
+        if (gone(world.alive[i]))
+            get_up(world.alive[i]);
+        else
             add_alive(world.alive[i]);
 }
 
@@ -540,7 +664,7 @@ static void end_thread(void *arg)
     sim_wake(me, true);
     remove_those(is_gone);
     world.leaving = me;
-    hand_over(choose());
+    give_way();
     me = NULL;
 }
 
@@ -638,6 +762,9 @@ void sim_stop(int host)
 void sim_continue(int host)
 {
     world.stopped[host] = false;
+    for (int i = 0; i < world.n_alive; i++)
+        if (world.alive[i]->host == host && world.alive[i] != me && can_run(world.alive[i]))
+            line_up(world.alive[i]);
 }
 
 bool sim_is_running(int host)
@@ -688,6 +815,12 @@ void sim_begin(uint64_t seed)
     snprintf(me->name, sizeof(me->name), "main");
     sim_turn_first(&me->turn);
     world.on = true;
+}
+
+void sim_by_time(void)
+{
+    world.by_time = true;
+    world.by_priority = false;
 }
 
 struct sim_result sim_result(void)

@@ -31,6 +31,7 @@
  *   foe     hosts that mean harm
  *   guest   engines that come and go while others are busy with them
  *   notes   messages behind submits
+ *   fleet   many engines, for figures
  *   store   a metadata server, by http or redis, or an etcd
  *   faults  what goes wrong
  *   main    runs seeds, each in a process of its own, and shrinks one that fails
@@ -45,7 +46,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define SIM_HOSTS 66 /* 0 is the world's own, the last the store's where there are 15 or more */
+#define SIM_LIMIT 1100 /* of hosts that there can be; 0 is the world's own */
+#define SIM_HOSTS 66   /* of a random program; the last is the store's where there are 15 or more */
 #define SIM_NEVER INT64_MAX
 #define SIM_US    INT64_C(1000)
 #define SIM_MS    INT64_C(1000000)
@@ -84,6 +86,8 @@ struct sim_result {
 
 /* Makes the calling thread the first one, of host 0. */
 void sim_begin(uint64_t seed);
+/* After it, before there is another thread: each thread has a processor of its own. */
+void sim_by_time(void);
 /* From then on calls are real again. */
 void sim_end(void);
 struct sim_result sim_result(void);
@@ -154,15 +158,17 @@ unsigned sim_files_of(int host);
 /* Something has changed: whoever waits for it looks again. */
 void sim_file_notify(struct sim_file *f);
 uint32_t sim_file_ready(struct sim_file *f); /* EPOLL bits */
-/* Until any file has changed, or sim_file_wake(); false if the time came. */
+/* Until any file of the caller's host has changed, or sim_file_wake() of it; false if the time came. */
 bool sim_file_wait(const char *what, int64_t until);
-void sim_file_wake(void);
+void sim_file_wake(int host);
 /* As of a process that is gone. */
 void sim_files_close(int host);
 extern unsigned sim_file_faults; /* one in so many is not to be had */
 void *sim_new(size_t size);      /* zeroed */
 
 extern unsigned sim_memory_faults; /* as many allocations of engines' own threads */
+extern bool sim_heap_counts;       /* what is allocated from now on, but by this program */
+size_t sim_heap_counted(void);     /* bytes of it that are not freed */
 
 /* What other files of this folder do for it; see machine.h, too. */
 void sim_process_end(int host);
@@ -172,7 +178,7 @@ ssize_t sim_socket_read(struct sim_file *f, void *buf, size_t n);
 
 /* ------------------------------------------------------------------------------------------ net */
 
-/* Host h has the address 10.77.0.h. */
+/* Host h has the address 10.77.0.h, from 256 on 10.77.(h / 256).(h % 256). */
 #define SIM_NET 0x0a4d0000u
 
 struct sim_path {
@@ -192,6 +198,8 @@ struct sim_net_faults {
 };
 extern struct sim_net_faults sim_net;
 extern bool sim_is_v6; /* hosts are known by their addresses of IPv6 */
+extern bool
+    sim_is_even; /* a host sends a packet at a time to whomever, and sockets have equal buffers */
 /* Resets a connection by chance, between those hosts, 0: of any; false if there is none. */
 bool sim_net_reset(int a, int b);
 /* Connections that a host has closed by other threads than its engine's. */

@@ -21,12 +21,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define KEYS    1024
-#define CONNS   256
+#define KEYS    8192
+#define PLACES  (4 * KEYS)
+#define CONNS   2048
 #define MEMBERS 2                 /* at most */
 #define MOST    ((size_t)1 << 18) /* of a request, and of what was not sent yet */
 #define STAY_NS (10 * SIM_S)      /* between two times that one is away */
-#define TICK_MS 500               /* an etcd looks so often at what expires */
+#define TICK_MS 500 /* an etcd looks so often at what expires, one of a fleet whether it is to go */
 
 struct conn {
     int fd, member;
@@ -42,10 +43,15 @@ struct member {
 };
 
 static struct sim_key keys[KEYS];
+static int n_keys;
+static uint16_t places[PLACES]; /* by their names: 1 + the index of a key; 0: free */
 static struct conn conns[CONNS];
 static int n_conns;
 static struct member members[MEMBERS];
+static int64_t away_ns; /* the next time; 0: by chance */
 unsigned sim_store_fault_in;
+uint64_t sim_store_served;
+int64_t sim_store_cost_ns;
 
 static int n_members(void)
 {
@@ -54,15 +60,20 @@ static int n_members(void)
 
 static struct sim_key *key_of(const char *name, bool make)
 {
-    struct sim_key *k = keys;
+    uint32_t hash = 2166136261u; /* FNV-1a, by Fowler, Noll and Vo */
+    uint16_t *place;
 
-    while (k < keys + KEYS && k->name[0] && strcmp(k->name, name) != 0)
-        k++;
-    if (k == keys + KEYS)
+    for (const char *c = name; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 16777619u;
+    while (*(place = &places[hash % PLACES]) && strcmp(keys[*place - 1].name, name) != 0)
+        hash++;
+    if (*place || !make)
+        return *place ? &keys[*place - 1] : NULL;
+    if (n_keys == KEYS)
         sim_fail("more than %d keys", KEYS);
-    if (!k->name[0] && make)
-        snprintf(k->name, sizeof(k->name), "%s", name);
-    return k->name[0] ? k : NULL;
+    snprintf(keys[n_keys].name, sizeof(keys[n_keys].name), "%s", name);
+    *place = (uint16_t)++n_keys;
+    return &keys[n_keys - 1];
 }
 
 bool sim_store_has(const struct sim_key *k)
@@ -72,7 +83,7 @@ bool sim_store_has(const struct sim_key *k)
 
 struct sim_key *sim_store_key(size_t i)
 {
-    return i < KEYS && keys[i].name[0] ? &keys[i] : NULL;
+    return i < (size_t)n_keys ? &keys[i] : NULL;
 }
 
 struct sim_key *sim_store_find(const char *name)
@@ -215,6 +226,8 @@ static void look(struct conn *c)
         used = serve(c);
         if (used == 0)
             return;
+        sim_store_served++;
+        sim_charge(sim_store_cost_ns);
         c->got -= used;
         memmove(c->in, c->in + used, c->got);
     }
@@ -278,7 +291,7 @@ static bool all_away(void)
 
 static void forget(void)
 {
-    for (int i = 0; i < KEYS; i++)
+    for (int i = 0; i < n_keys; i++)
         keys[i].until = 0;
 }
 
@@ -291,6 +304,9 @@ static void go_away(struct member *m)
     close(m->listener);
     sim_trace("the metadata server is away");
     *m = (struct member){.listener = -1, .back_at = sim_now() + (int64_t)sim_below(8000) * SIM_MS};
+    if (away_ns)
+        m->back_at = sim_now() + away_ns;
+    away_ns = 0;
     if (sim_world.store == STORE_REDIS)
         forget();
     if (sim_world.store != STORE_ETCD)
@@ -302,6 +318,12 @@ static void go_away(struct member *m)
         forget();
         sim_etcd_forget();
     }
+}
+
+void sim_store_take_down(int64_t ns)
+{
+    away_ns = ns;
+    members[0].leaves = true;
 }
 
 /* What members do, beside their connections. */
@@ -330,7 +352,7 @@ static int time_left(void)
             until = members[i].back_at;
     if (until != SIM_NEVER)
         until = until > sim_now() ? (until - sim_now()) / SIM_MS + 1 : 0;
-    if (sim_world.store == STORE_ETCD)
+    if (sim_world.store == STORE_ETCD || sim_store_cost_ns)
         return until < TICK_MS ? (int)until : TICK_MS;
     return until == SIM_NEVER ? -1 : (int)until;
 }
@@ -350,7 +372,7 @@ static void look_at_conns(const struct pollfd *p, int n)
 
 void *sim_store_main(void *arg)
 {
-    struct pollfd p[MEMBERS + CONNS];
+    static struct pollfd p[MEMBERS + CONNS];
 
     for (int i = 0; i < n_members(); i++)
         members[i].listener = open_listener(i);
