@@ -287,16 +287,17 @@ const char *tei_work_note(struct tei_host *h, const struct tei_work *w, const ch
 
 /*
  * The target refused the range, or could not be reached before a byte was sent: what we know of it
- * may be old; so it may if a peer is known as one that looks at no keys. One refresh is due then,
- * after which the whole request starts again; that is safe, since all its attempts are over and moved
- * the same bytes.
+ * may be old; so it may if a peer is known as one that looks at no keys. One refresh is due then, and one more
+ * for each time that another engine has come in the target's place meanwhile, after which the whole request starts
+ * again; that is safe, since all its attempts are over and moved the same bytes.
  */
 static bool wants_refresh(const struct task *t, int error)
 {
     bool may_be_old =
         tei_err_is_mild(error) || (error == TE_ERR_UNSUPPORTED && tei_lease_key_of(t));
 
-    return may_be_old && !t->refreshed && t->view->seg && !tei_task_canceled(t);
+    return may_be_old && t->view->seg && !tei_task_canceled(t) &&
+           (!t->refreshed || tei_view_is_replaced(t->view));
 }
 
 void tei_task_fail(struct task *t, int error, int sys_errno, const char *why)

@@ -207,6 +207,7 @@ static void init_engine(te_engine *e)
                                 .lease_release = tei_lease_release,
                                 .topology = find_topology,
                                 .changed = tei_publish_changed,
+                                .refused = tei_peer_refused,
                                 .connect = tei_serve_connect,
                                 .answer = tei_serve_answer};
     tei_ctl_init(&e->ctl);

@@ -336,6 +336,12 @@ uint64_t tei_peer_refresh(struct peer *p)
     return number;
 }
 
+void tei_peer_refused(struct tei_host *h, const struct tei_attach *a)
+{
+    (void)h;
+    tei_peer_refresh(a->peer);
+}
+
 bool tei_peer_refreshed(struct peer *p, uint64_t number)
 {
     bool yes;

@@ -11,6 +11,8 @@
 
 struct batch;
 struct peer;
+struct tei_attach;
+struct tei_host;
 struct task;
 
 struct parking {
@@ -37,6 +39,8 @@ uint64_t tei_peer_refresh(struct peer *p);
 /* Whether that fetch has ended, and what it brought is in place. */
 bool tei_peer_refreshed(struct peer *p, uint64_t number);
 void tei_peer_refresh_all(te_engine *e);
+/* refused() of struct tei_host. */
+void tei_peer_refused(struct tei_host *h, const struct tei_attach *a);
 /* The directory says that the descriptor of `name` has changed; arg is the engine. */
 void tei_peer_changed(void *arg, const char *name);
 

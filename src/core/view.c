@@ -120,6 +120,7 @@ static int add_via(struct view *v, struct tei_transport *t, const struct tei_hos
         if (!a)
             return TEI_FAIL(TE_ERR_MEMORY, "no memory to attach to a peer");
         a->transport = t;
+        a->peer = v->peer;
         a->one_life = v->peer->one_life;
         tei_err_keep(TE_ERR_OK, "");
         rc = t->ops.attach(t, a, v->seg, where);
@@ -205,6 +206,17 @@ bool tei_view_is_outdated(const struct view *v)
 {
     return v->generation !=
            atomic_load_explicit(&v->engine->transports.generation, memory_order_acquire);
+}
+
+bool tei_view_is_replaced(const struct view *v)
+{
+    struct peer *p = v->peer;
+    bool yes;
+
+    pthread_mutex_lock(&p->lock);
+    yes = p->view && p->view->seg && v->seg && p->view->seg->incarnation != v->seg->incarnation;
+    pthread_mutex_unlock(&p->lock);
+    return yes;
 }
 
 static void tell_gone(struct view *old)

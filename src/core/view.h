@@ -58,6 +58,8 @@ int tei_view_prepare(struct peer *p);
 void tei_view_take(struct peer *p, bool use);
 /* Whether the transports have changed since it was made. */
 bool tei_view_is_outdated(const struct view *v);
+/* Whether the peer has a view of another incarnation by now. */
+bool tei_view_is_replaced(const struct view *v);
 /* Takes the view away, for good. */
 void tei_view_close(struct peer *p);
 

@@ -141,7 +141,8 @@ struct tei_lease {
 /* A transport's view of one peer's descriptor; a transport embeds it as the first member of its own. */
 struct tei_attach {
     struct tei_transport *transport;
-    bool one_life; /* set before attach(): no byte may go to the next engine of the name */
+    void *peer;    /* opaque, as the next set before attach() */
+    bool one_life; /* no byte may go to the next engine of the name */
 };
 
 /* Who is told that a work has ended, where that is not a request. */
@@ -224,13 +225,12 @@ struct tei_host {
                       const struct tei_lease **out);
     void (*lease_release)(struct tei_host *h, const struct tei_lease *l);
 
-    /*
-     * Which NICs go with which memory: what the user gave, else what discovery finds now. To be
-     * freed with tei_topology_fini(). May take long.
-     */
+    /* Which NICs go with which memory: by the user, else by discovery, now. To be freed by tei_topology_fini(). Slow. */
     int (*topology)(struct tei_host *h, struct tei_topology *out);
     /* What describe() writes has changed: peers are to be told, in the background. */
     void (*changed)(struct tei_host *h);
+    /* Nobody listens where that is, to which work is posted: its descriptor is fetched again. Never waits. */
+    void (*refused)(struct tei_host *h, const struct tei_attach *a);
     /*
      * Sends a connection message (a JSON object) to a peer's handshake port and waits for the
      * answer, malloc'ed and NUL-terminated. TE_ERR_PEER: nobody listens there.
@@ -403,7 +403,7 @@ struct tei_transport_ops {
      * blocks. Default: nothing.
      */
     void (*cancel)(struct tei_transport *t, const void *owner);
-    /* The directory says the peer is gone or has changed: drop idle connections to it. Default: nothing. */
+    /* The engine of it is no more: idle connections are closed, and nobody tries for long. Default: nothing. */
     void (*peer_gone)(struct tei_transport *t, struct tei_attach *a);
     /*
      * Has all paths that the first work to the peer may take connected, as that would, and tells how far they are:

@@ -158,6 +158,12 @@ static void changed(struct tei_host *base)
     atomic_fetch_add(&host_of(base)->n_changed, 1);
 }
 
+static void refused(struct tei_host *base, const struct tei_attach *a)
+{
+    (void)a;
+    atomic_fetch_add(&host_of(base)->n_refused, 1);
+}
+
 static int ask(struct tei_host *base, const struct tei_hostport *where, const char *body,
                size_t len, char **answer, size_t *answer_len)
 {
@@ -229,6 +235,7 @@ void fake_host_init(struct fake_host *h)
                                 .lease_release = lease_release,
                                 .topology = topology,
                                 .changed = changed,
+                                .refused = refused,
                                 .connect = ask,
                                 .answer = answer};
 }

@@ -43,6 +43,7 @@ struct fake_host {
     /* what topology() gives: JSON; NULL: all NICs under conf.sysfs_path, for "cpu:0" */
     const char *topology;
     _Atomic size_t n_changed; /* calls of changed() */
+    _Atomic size_t n_refused; /* of refused() */
     /* The one lease there is, and its key; `lease_error`: what lease_hold() gives instead. Under lock. */
     struct tei_lease lease;
     te_lease_key lease_key;

@@ -290,7 +290,8 @@ static int tcp_attach(struct tei_transport *base, struct tei_attach *a, const st
     int64_t port = read_key(s, "tcp_data_port", 0, UINT16_MAX);
     int64_t version = read_key(s, "tcp_proto_version", 1, INT32_MAX);
     struct tcp_attach *mine = (struct tcp_attach *)a;
-    struct tcp_target target = {.where = *where, .ticket = s->ticket};
+    struct tcp_target target = {
+        .where = *where, .ticket = s->ticket, .incarnation = s->incarnation};
     int rc;
 
     if (port < 0 || version < 0)
@@ -307,6 +308,7 @@ static int tcp_attach(struct tei_transport *base, struct tei_attach *a, const st
     if (a->one_life && target.exchange != &tei_tcp_native)
         return refuse_classic(t);
     rc = tei_tcp_peer_get(t, &target, &mine->peer);
+    mine->incarnation = s->incarnation;
     mine->several = !rc && s->several ? tei_segment_get((struct tei_segment *)s) : NULL;
     return rc;
 }
@@ -362,8 +364,10 @@ static void tcp_why_not(struct tei_transport *base, const struct tei_attach *a, 
 
 static void tcp_peer_gone(struct tei_transport *base, struct tei_attach *a)
 {
+    const struct tcp_attach *mine = (const struct tcp_attach *)a;
+
     (void)base;
-    tei_tcp_peer_drop_idle(((struct tcp_attach *)a)->peer);
+    tei_tcp_peer_moved(mine->peer, mine->incarnation);
 }
 
 /* -------------------------------------------------------------------------------------- regions */

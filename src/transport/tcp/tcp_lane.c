@@ -183,9 +183,35 @@ static void connect_gave_up(struct tcp_lane *l, int64_t now)
     }
 }
 
+/*
+ * Nobody listens: what waits may be for an engine that is somewhere else by now. False: it is known to be. Asked at every
+ * other attempt, so that a peer which is gone costs its metadata server little.
+ */
+static bool may_come_back(struct tcp_lane *l)
+{
+    struct tcp_peer *p = tei_tcp_peer_of(l);
+    struct tei_host *h = p->t->base.host;
+    struct tei_link *first;
+    bool may;
+
+    pthread_mutex_lock(&p->lock);
+    may = !p->moved;
+    first = tei_list_first(&p->ledger.queue);
+    if (may && first && p->n_up == 0 && l->tries % 2 == 0)
+        h->refused(h, tei_tcp_work_of(first)->entry.base.attach);
+    pthread_mutex_unlock(&p->lock);
+    return may;
+}
+
+void tei_tcp_lane_forsake(struct tcp_lane *l, int64_t now)
+{
+    connect_gave_up(l, now);
+}
+
 void tei_tcp_lane_not_connected(struct tcp_lane *l, int err, int64_t now)
 {
-    bool again = tei_tcp_lane_may_retry(l, false) && now - l->round_ns < l->limit_ns;
+    bool again = tei_tcp_lane_may_retry(l, false) && now - l->round_ns < l->limit_ns &&
+                 (err != ECONNREFUSED || may_come_back(l));
 
     close_socket(l, NULL);
     l->sys_errno = err;

@@ -153,16 +153,18 @@ static void sort_out(struct tcp *t)
     }
 }
 
-/* A newer ticket is for connections that are opened from now on. */
-static void take_ticket(struct tcp_peer *p, struct tei_ticket *ticket)
+/* For another attachment. A newer ticket is for connections that are opened from now on. */
+static void join(struct tcp_peer *p, const struct tcp_target *target)
 {
-    struct tei_ticket *old;
+    struct tei_ticket *old = NULL;
 
-    if (!ticket)
-        return;
     pthread_mutex_lock(&p->lock);
-    old = p->ticket;
-    p->ticket = tei_ticket_get(ticket);
+    p->moved = p->moved && p->incarnation == target->incarnation;
+    p->incarnation = target->incarnation;
+    if (target->ticket) {
+        old = p->ticket;
+        p->ticket = tei_ticket_get(target->ticket);
+    }
     pthread_mutex_unlock(&p->lock);
     tei_ticket_put(old);
 }
@@ -181,7 +183,7 @@ int tei_tcp_peer_get(struct tcp *t, const struct tcp_target *target, struct tcp_
             tei_list_push_back(bucket, &p->link);
     }
     if (p)
-        take_ticket(p, target->ticket);
+        join(p, target);
     if (p && p->refs++ == 0 && tei_link_is_in(&p->left)) {
         tei_list_del(&p->left);
         t->n_left--;
@@ -303,6 +305,14 @@ void tei_tcp_peer_cancel(struct tcp_peer *p, const void *owner)
     pthread_mutex_lock(&p->lock);
     tei_tcp_owner_fail(p, owner);
     pthread_mutex_unlock(&p->lock);
+}
+
+void tei_tcp_peer_moved(struct tcp_peer *p, uint64_t incarnation)
+{
+    pthread_mutex_lock(&p->lock);
+    p->moved = p->incarnation == incarnation;
+    pthread_mutex_unlock(&p->lock);
+    tei_tcp_peer_drop_idle(p);
 }
 
 void tei_tcp_peer_drop_idle(struct tcp_peer *p)

@@ -16,6 +16,7 @@ struct tcp_lane;
 struct tcp_attach {
     struct tei_attach base;
     struct tcp_peer *peer;
+    uint64_t incarnation;        /* of the engine that it is to */
     struct tei_segment *several; /* of several protocols: not all of it need be of tcp; else NULL */
 };
 
@@ -24,8 +25,9 @@ struct tcp_target {
     struct tei_hostport where;
     int version;
     const struct tcp_exchange *exchange;
-    unsigned framing;          /* native: the version of it to speak */
-    uint64_t id;               /* native; else 0 */
+    unsigned framing; /* native: the version of it to speak */
+    uint64_t id;      /* native; else 0 */
+    uint64_t incarnation;
     struct tei_ticket *ticket; /* the segment's, or NULL */
     int n_more;
     struct tei_addr more[TCP_ADDRS_MAX];
@@ -58,8 +60,10 @@ struct tcp_peer {
     struct tei_ticket *ticket; /* the last one that was given for it, or NULL; under the lock */
 
     pthread_mutex_t lock;
-    bool gone;      /* no attachment is left: bundles close their lanes and leave */
-    unsigned parts; /* bundles, and the job if it runs: the last to leave frees the peer */
+    bool gone;            /* no attachment is left: bundles close their lanes and leave */
+    uint64_t incarnation; /* of the engine that was attached to last */
+    bool moved;           /* that is no more, and no other has come to this address */
+    unsigned parts;       /* bundles, and the job if it runs: the last to leave frees the peer */
     struct tei_ledger ledger; /* work; its parts are pieces that lanes and frames have */
     struct tei_list again;    /* frames to be sent once more */
     struct tei_list lost;     /* WRITE frames of broken connections, which may still bring them */
@@ -122,6 +126,8 @@ void tei_tcp_peer_look_up(struct tcp_peer *p);
 /* Ends the work of `owner`, NULL: of everybody. */
 void tei_tcp_peer_cancel(struct tcp_peer *p, const void *owner);
 void tei_tcp_peer_drop_idle(struct tcp_peer *p);
+/* That engine, to which there are attachments, is no more. */
+void tei_tcp_peer_moved(struct tcp_peer *p, uint64_t incarnation);
 
 /* ---- tcp_schedule.c */
 /* Takes `n` pieces of work. */

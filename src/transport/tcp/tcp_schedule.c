@@ -19,6 +19,8 @@
 #include "transport/tcp/tcp_stream.h"
 #include "transport/tcp/tcp_warm.h"
 
+#include <errno.h>
+
 /* ----------------------------------------------------------------- giving lanes something to do */
 
 /* How many lanes the queue could keep busy. Peer's lock held. */
@@ -228,15 +230,18 @@ static void sweep(struct tcp_bundle *b)
     pthread_mutex_unlock(&p->lock);
     for (unsigned i = 0; i < b->n_lanes; i++) {
         struct tcp_lane *l = &b->lanes[i];
-        bool drop;
+        bool drop, forsake;
 
         if (failing)
             p->exchange->sweep(l, tei_now_ns());
         pthread_mutex_lock(&p->lock);
         drop = l->drop && l->state == LANE_IDLE;
+        forsake = p->moved && l->state == LANE_PAUSED && l->sys_errno == ECONNREFUSED;
         pthread_mutex_unlock(&p->lock);
         if (drop)
             tei_tcp_lane_abort(l, NULL);
+        else if (forsake)
+            tei_tcp_lane_forsake(l, tei_now_ns());
     }
 }
 
