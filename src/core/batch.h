@@ -23,7 +23,7 @@ struct batches {
 struct task {
     /* enum te_state; terminal ones are stored with release, after all below */
     _Alignas(64) _Atomic uint8_t state;
-    bool refreshed : 1;    /* its one refresh is used up */
+    uint8_t restarts : 3;  /* how often it was parked; its one refresh is used up by the first */
     bool paged : 1;        /* of te_submit_pages(): req.source is its list, req.length the sum */
     uint8_t sample;        /* it is timed: its slot + 1, see metrics.h; else 0 */
     _Atomic uint32_t left; /* pieces of work */

@@ -22,6 +22,7 @@
 #include "core/slow.h"
 #include "core/view.h"
 
+#define RESTARTS 4 /* of a request, at most */
 #define FITS(name, number, class, text) \
     static_assert((number) <= 0 && (number) >= INT16_MIN, "task.error holds it");
 TE_ERR_MAP(FITS)
@@ -287,9 +288,9 @@ const char *tei_work_note(struct tei_host *h, const struct tei_work *w, const ch
 
 /*
  * The target refused the range, or could not be reached before a byte was sent: what we know of it
- * may be old; so it may if a peer is known as one that looks at no keys. One refresh is due then, and one more
- * for each time that another engine has come in the target's place meanwhile, after which the whole request starts
- * again; that is safe, since all its attempts are over and moved the same bytes.
+ * may be old; so it may if a peer is known as one that looks at no keys. One refresh is due then, and another one
+ * where another engine has come in the target's place meanwhile, RESTARTS at most, after which the whole request
+ * starts again; that is safe, since all its attempts are over and moved the same bytes.
  */
 static bool wants_refresh(const struct task *t, int error)
 {
@@ -297,7 +298,7 @@ static bool wants_refresh(const struct task *t, int error)
         tei_err_is_mild(error) || (error == TE_ERR_UNSUPPORTED && tei_lease_key_of(t));
 
     return may_be_old && t->view->seg && !tei_task_canceled(t) &&
-           (!t->refreshed || tei_view_is_replaced(t->view));
+           (t->restarts == 0 || (t->restarts < RESTARTS && tei_view_is_replaced(t->view)));
 }
 
 void tei_task_fail(struct task *t, int error, int sys_errno, const char *why)

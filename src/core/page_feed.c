@@ -95,7 +95,7 @@ static void give_up(struct task *t, int rc)
     const char *note = NULL;
     char why[160];
 
-    if (rc == TE_ERR_ACCESS && t->view->seg && !t->refreshed)
+    if (rc == TE_ERR_ACCESS && t->view->seg && t->restarts == 0)
         rc = TE_ERR_STALE;
     if ((rc == TE_ERR_UNSUPPORTED || rc == TE_ERR_BUSY) && tei_plan_is_ruled(t))
         note = tei_plan_why_unreached(t);

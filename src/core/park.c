@@ -3,7 +3,7 @@
  * park.c - requests that wait for a fresh descriptor of their peer.
  *
  * A request whose range the view lacks, that the target refused, or whose target could not
- * be reached, gets one fresh descriptor. It waits in `parked`; one job per peer (te/aux) moves all
+ * be reached, gets one fresh descriptor, and another one if that was of an engine which is no more, either. It waits in `parked`; one job per peer (te/aux) moves all
  * of `parked` to `fetching`, fetches, swaps the view and routes them anew. What parks meanwhile
  * waits for the next fetch, since the one under way may have read the old state. A task that is
  * cancelled or passes its deadline is taken off either list by whoever notices, under the lock.
@@ -23,6 +23,7 @@
 #include <string.h>
 
 #define EXPIRE_EVERY_NS (10 * TEI_NS_PER_MS)
+#define REFUSED_NS      (10 * TEI_NS_PER_MS) /* between two fetches because nobody listens */
 
 static void count_parked(struct parking *s, size_t n)
 {
@@ -137,6 +138,19 @@ static void post_again(struct peer *p, struct tei_list *tasks)
     tei_page_feed_posted(&plan);
 }
 
+/* Those for which another engine's descriptor had come before the fetch. */
+static void pick_replaced(struct tei_list *from, struct tei_list *to)
+{
+    struct tei_link *l, *tmp;
+
+    TEI_LIST_EACH(from, l, tmp) {
+        if (!tei_view_is_replaced(tei_container_of(l, struct task, link)->view))
+            continue;
+        tei_list_del(l);
+        tei_list_push_back(to, l);
+    }
+}
+
 /*
  * The tasks that the fetch was for go on, or end for reason rc. From the moment they leave the list
  * until they are with a transport they hold up te_cancel(), which would miss them in both places.
@@ -144,10 +158,11 @@ static void post_again(struct peer *p, struct tei_list *tasks)
 static bool settle_fetched(struct peer *p, int rc, const char *why)
 {
     te_engine *e = p->engine;
-    struct tei_list tasks;
+    struct tei_list tasks, others;
     bool more;
 
     tei_list_init(&tasks);
+    tei_list_init(&others);
     pthread_rwlock_rdlock(&e->parking.repost);
     pthread_mutex_lock(&p->lock);
     tei_list_splice(&tasks, &p->fetching);
@@ -155,10 +170,11 @@ static bool settle_fetched(struct peer *p, int rc, const char *why)
     p->refreshing = more;
     p->fetched = p->fetches;
     pthread_mutex_unlock(&p->lock);
+    if (rc && rc != TE_ERR_CANCELED)
+        pick_replaced(&tasks, &others);
     if (rc)
         end_unfetched(e, &tasks, rc, why);
-    else
-        post_again(p, &tasks);
+    post_again(p, rc ? &others : &tasks);
     pthread_rwlock_unlock(&e->parking.repost);
     return more;
 }
@@ -218,7 +234,7 @@ void tei_peer_park(struct peer *p, struct task *t)
     bool start = false;
     int error;
 
-    t->refreshed = true;
+    t->restarts++;
     TEI_PROBE2(park, t, p->name);
     if (t->batch->stories)
         tei_slow_parked(t);
@@ -336,10 +352,24 @@ uint64_t tei_peer_refresh(struct peer *p)
     return number;
 }
 
+/* Lanes that are refused together ask once; who asks during a fetch is served by it, or asks again. */
 void tei_peer_refused(struct tei_host *h, const struct tei_attach *a)
 {
+    struct peer *p = a->peer;
+    te_engine *e = p->engine;
+    int64_t now = tei_now_ns();
+    bool start;
+
     (void)h;
-    tei_peer_refresh(a->peer);
+    if (atomic_load_explicit(&e->closing, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&p->lock);
+    start = now >= p->refused_until_ns && begin_refresh(p);
+    if (start)
+        p->refused_until_ns = now + REFUSED_NS;
+    pthread_mutex_unlock(&p->lock);
+    if (start)
+        tei_jobs_post(&e->fetches, &p->job, refresh_job);
 }
 
 bool tei_peer_refreshed(struct peer *p, uint64_t number)

@@ -37,6 +37,7 @@ struct peer {
     uint64_t fetches;         /* that the job has begun */
     uint64_t fetched;         /* of these, how many have ended */
     bool again;               /* asked for once more since the fetch under way began */
+    int64_t refused_until_ns; /* tei_peer_refused() begins none before */
     struct tei_list parked;   /* tasks that wait for the next fetch */
     struct tei_list fetching; /* tasks that the fetch under way is for */
     struct tei_job job;

@@ -77,7 +77,7 @@ static inline void tei_plan_claim(const struct plan *p, struct task *t, struct v
                                   struct tei_region *r)
 {
     atomic_init(&t->state, TE_WAITING);
-    t->refreshed = false;
+    t->restarts = 0;
     t->paged = false;
     t->sample = 0;
     atomic_init(&t->left, 0);

@@ -229,7 +229,7 @@ struct tei_host {
     int (*topology)(struct tei_host *h, struct tei_topology *out);
     /* What describe() writes has changed: peers are to be told, in the background. */
     void (*changed)(struct tei_host *h);
-    /* Nobody listens where that is, to which work is posted: its descriptor is fetched again. Never waits. */
+    /* Nobody listens where that is, to which work is posted: its descriptor is fetched again. Under any locks. */
     void (*refused)(struct tei_host *h, const struct tei_attach *a);
     /*
      * Sends a connection message (a JSON object) to a peer's handshake port and waits for the
@@ -403,7 +403,7 @@ struct tei_transport_ops {
      * blocks. Default: nothing.
      */
     void (*cancel)(struct tei_transport *t, const void *owner);
-    /* The engine of it is no more: idle connections are closed, and nobody tries for long. Default: nothing. */
+    /* Its engine is no more: close idle connections, do not try long for others. Default: nothing. */
     void (*peer_gone)(struct tei_transport *t, struct tei_attach *a);
     /*
      * Has all paths that the first work to the peer may take connected, as that would, and tells how far they are:

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Targets where nobody listens any more: who is told, and what ends once their engine is known to be gone. */
-#include "fake_host.h"
-#include "patience.h"
+#include "conformance.h"
 
-#include "transport/tcp/tcp_peer.h"
+#include "native_stage.h"
+#include "patience.h"
 
 #include <limits.h>
 #include <netinet/in.h>
@@ -127,10 +127,36 @@ static void another_one_is_waited_for(void **state)
     close_quiet(&q);
 }
 
+static void tries_for_ever(struct tei_conf *c)
+{
+    c->retry_cnt = INT_MAX - 1;
+}
+
+/* So it is for a READ that was under way when its target ended, of which nothing waits in a queue. */
+static void what_was_under_way_is_told(void **state)
+{
+    static struct stage s;
+    struct native c;
+
+    (void)state;
+    stage_open(&s, tries_for_ever);
+    stage_request(&s, 0, TE_READ, 0, STAGE_BYTES);
+    c = stage_take_greeted(&s);
+    stage_get_request(&s, &c, TCP_FRAME_READ);
+    close(s.listener);
+    s.listener = -1;
+    close(c.fd);
+    WAIT_FOR(atomic_load(&s.host.n_refused) >= 2);
+    s.t->ops.peer_gone(s.t, s.attach);
+    assert_int_equal(stage_outcome(&s, 0), TE_ERR_PEER);
+    stage_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_waits_for_it_ends),
+        cmocka_unit_test(what_was_under_way_is_told),
         cmocka_unit_test(another_one_is_waited_for),
     };
 

@@ -31,6 +31,7 @@
  *   tcp_worker.lock      the loop, sockets, I/O state of lanes and sessions; held during callbacks
  *   tcp_peer.lock        queue, cursors and errors of work
  *   tcp.live_lock        the count of work not given back yet
+ * host->refused() is called with the second and the third held.
  * peers_lock and a worker's lock are never held together, nor are two workers' locks. Against the
  * order, post() tries for a worker's lock while it holds a peer's; as it does not wait for it, that
  * cannot dead-lock. A lane's `state` and piece, the list of its frames and their blocks are written

@@ -14,7 +14,7 @@
  *   BUSY -> IDLE     finished, and there is none
  *   BUSY -> OFF      finished, with a v1 peer; broken for good; late; cancelled
  *   IDLE -> OFF      the peer closed it
- *   PAUSED, CONNECTING -> OFF   failed for the last time, late, cancelled
+ *   PAUSED, CONNECTING -> OFF   failed for the last time, late, cancelled; its engine is known to be elsewhere
  *
  * What is carried, and how, is the exchange's: struct tcp_exchange.
  *
@@ -183,6 +183,16 @@ static void connect_gave_up(struct tcp_lane *l, int64_t now)
     }
 }
 
+static struct tei_link *any_work(const struct tcp_peer *p)
+{
+    const struct tei_list *lists[] = {&p->ledger.queue, &p->ledger.whole, &p->held.queue};
+    struct tei_link *first = NULL;
+
+    for (unsigned i = 0; !first && i < TEI_ARRAY_LEN(lists); i++)
+        first = tei_list_first(lists[i]);
+    return first;
+}
+
 /*
  * Nobody listens: what waits may be for an engine that is somewhere else by now. False: it is known to be. Asked at every
  * other attempt, so that a peer which is gone costs its metadata server little.
@@ -196,7 +206,7 @@ static bool may_come_back(struct tcp_lane *l)
 
     pthread_mutex_lock(&p->lock);
     may = !p->moved;
-    first = tei_list_first(&p->ledger.queue);
+    first = any_work(p);
     if (may && first && p->n_up == 0 && l->tries % 2 == 0)
         h->refused(h, tei_tcp_work_of(first)->entry.base.attach);
     pthread_mutex_unlock(&p->lock);
@@ -256,6 +266,7 @@ static void connected(struct tcp_lane *l, int64_t now)
     if (l->was_up)
         tei_tcp_worker_of(l)->count.reconnects++;
     l->was_up = true;
+    l->sys_errno = 0;
     l->progress_ns = now;
     tei_watch_set(&l->watch, EPOLLIN);
     silence = tei_tcp_auth_silence(l);

@@ -117,7 +117,7 @@ void tei_tcp_lane_let_go(struct tcp_lane *l);
 void tei_tcp_lane_connect(struct tcp_lane *l, int64_t now);
 /* There is no connection, for the reason of an errno value. */
 void tei_tcp_lane_not_connected(struct tcp_lane *l, int err, int64_t now);
-/* Paused: it is not tried again. */
+/* Paused, and none is up: as if it had failed for the last time. */
 void tei_tcp_lane_forsake(struct tcp_lane *l, int64_t now);
 /* Whether a connection that has rested is still good. */
 bool tei_tcp_lane_is_fresh(struct tcp_lane *l, int64_t now);

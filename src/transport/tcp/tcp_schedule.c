@@ -236,7 +236,8 @@ static void sweep(struct tcp_bundle *b)
             p->exchange->sweep(l, tei_now_ns());
         pthread_mutex_lock(&p->lock);
         drop = l->drop && l->state == LANE_IDLE;
-        forsake = p->moved && l->state == LANE_PAUSED && l->sys_errno == ECONNREFUSED;
+        forsake =
+            p->moved && p->n_up == 0 && l->state == LANE_PAUSED && l->sys_errno == ECONNREFUSED;
         pthread_mutex_unlock(&p->lock);
         if (drop)
             tei_tcp_lane_abort(l, NULL);

@@ -449,6 +449,8 @@ static int fault_attach(struct tei_transport *t, struct tei_attach *a, const str
     if (!b->inner)
         abort();
     b->inner->transport = inner;
+    b->inner->peer = a->peer;
+    b->inner->one_life = a->one_life;
     rc = inner->ops.attach(inner, b->inner, s, where);
     if (rc) {
         free(b->inner);
