@@ -60,7 +60,7 @@ run_tests = @python3 scripts/run_tests.py $(1) $(foreach t,$(T),-T '$(t)')
 tests = $$(python3 scripts/run_tests.py $(1) --targets $(foreach t,$(T),-T '$(t)'))
 
 .PHONY: all build tests demo test lint format docs bench fuzz sim soak asan tsan debug valgrind coverage install \
-	uninstall fresh systems lab interop models proofs wheel deb kit abi site ci deps clean help
+	uninstall fresh systems lab interop models proofs mutants wheel deb kit abi site ci deps clean help
 
 all: build
 
@@ -180,6 +180,11 @@ proofs:
 	$(call deps,systems)
 	@python3 tests/proofs/run.py $(PROOFS)
 
+mutants:
+	$(call deps,build test)
+	@$(MAKE) tests
+	@python3 tests/mutants/run.py $(MUTANTS)
+
 wheel:
 	$(call deps,build test systems)
 	@scripts/wheel.sh $(WHEEL)
@@ -230,6 +235,7 @@ help:
 	@echo "make interop    against Mooncake's own engine, from its wheel (docs/compat.md)"
 	@echo "make models     the lock-free structures in every interleaving (loom, from crates.io); T='name...'"
 	@echo "make proofs     parsers and arithmetic by CBMC, for every input up to a bound; PROOFS='name...', PROOFS=--faults"
+	@echo "make mutants    faults that a program has put into the library, and who finds them (a day); MUTANTS='--help'"
 	@echo "make wheel      the Python packages, into build/wheel; WHEEL='--arch x86_64': for that one"
 	@echo "make deb        the Debian packages, into build/deb"
 	@echo "make kit        an archive that tries accelerators and NICs of a host without building (docs/gpu.md)"
