@@ -119,8 +119,8 @@ static bool revoked_inside(const struct world *w, const char *zeros)
     const size_t part = BYTES / TEI_ARRAY_LEN(tasks);
     unsigned inside;
 
-    for (size_t i = 0; i < TEI_ARRAY_LEN(tasks);
-         i++) /* each of its own bytes: copies of devices have no order */
+    /* Each of its own bytes: copies of devices have no order. */
+    for (size_t i = 0; i < TEI_ARRAY_LEN(tasks); i++)
         post(w, &tasks[i], TE_WRITE, AT + i * part, part, &w->key);
     for (int i = 0; i < 100000 && !(inside = holds(w)); i++) {}
     inside = fake_lease_over(&p->hb, TE_ERR_NOT_FOUND);

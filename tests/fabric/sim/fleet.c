@@ -3,8 +3,8 @@
  * fleet.c - what a cluster of many engines does, in virtual time: figures, not faults by chance.
  *
  * Each engine is a host with a pool of KV blocks, finds the others by a metadata server of HTTP, and opens all of
- * them. Then requests arrive as a trace of a real service has them (requests.txt): each is a READ of some blocks
- * of another engine, which go by what the request has in common with others. The same requests come again
+ * them. Then requests arrive as a trace of a real service has them (requests.txt): each is a READ of as many blocks
+ * by one engine, in turn, from another one, which the number of its last block chooses. The same requests come again
  * while one engine is dead, slow or frozen, the metadata server is away, and all engines are started
  * again, some at a time; how long those took that do not concern the engine in question is compared with how long
  * they took when nothing was wrong. All bytes are looked at.

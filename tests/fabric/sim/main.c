@@ -160,6 +160,7 @@ static int run_fleet(void)
 
     snprintf(repeat, sizeof(repeat), "sim --fleet=%d", args.fleet);
     sim_repeat = repeat;
+    alarm(WALL_S);
     sim_begin(args.first);
     sim_fleet(args.fleet, SIM_REQUESTS);
     sim_end();
