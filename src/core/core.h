@@ -18,8 +18,8 @@
  * over regions.lock, and adders.lock, counters.lock, that of a counter. transports.lock stands twice: it prefers
  * readers, and who holds it exclusively waits for nothing. Transports are called with admin, submit_lock,
  * parking.repost, transports.lock or peers.lock held, detach() and describe() with ctl.lock too, holds() with
- * doubts.lock; never with a peer's or the publish lock, for refused() takes a peer's under locks of theirs. The log sink may be called with any held, so it must not call
- * back.
+ * doubts.lock; never with a peer's or the publish lock, for refused() takes a peer's under locks of theirs. The log
+ * sink may be called with any held, so it must not call back.
  */
 #ifndef TEI_CORE_H
 #define TEI_CORE_H

@@ -2,9 +2,9 @@
 /*
  * park.c - requests that wait for a fresh descriptor of their peer.
  *
- * A request whose range the view lacks, that the target refused, or whose target could not
- * be reached, gets one fresh descriptor, and another one if that was of an engine which is no more, either. It waits in `parked`; one job per peer (te/aux) moves all
- * of `parked` to `fetching`, fetches, swaps the view and routes them anew. What parks meanwhile
+ * A request whose range the view lacks, that the target refused, or whose target could not be reached, gets one
+ * fresh descriptor, and another one if that was of an engine which is no more, either. It waits in `parked`; one
+ * job per peer (te/aux) moves all of `parked` to `fetching`, fetches, swaps the view and routes them anew. What parks meanwhile
  * waits for the next fetch, since the one under way may have read the old state. A task that is
  * cancelled or passes its deadline is taken off either list by whoever notices, under the lock.
  */
@@ -352,7 +352,7 @@ uint64_t tei_peer_refresh(struct peer *p)
     return number;
 }
 
-/* Lanes that are refused together ask once; who asks during a fetch is served by it, or asks again. */
+/* Connections that are refused together ask once; who asks during a fetch is served by that, or asks again. */
 void tei_peer_refused(struct tei_host *h, const struct tei_attach *a)
 {
     struct peer *p = a->peer;

@@ -229,7 +229,7 @@ struct tei_host {
     int (*topology)(struct tei_host *h, struct tei_topology *out);
     /* What describe() writes has changed: peers are to be told, in the background. */
     void (*changed)(struct tei_host *h);
-    /* Nobody listens where that is, to which work is posted: its descriptor is fetched again. Under any locks. */
+    /* Nobody listens where that leads, for which work waits: the descriptor is fetched again. Also under own locks. */
     void (*refused)(struct tei_host *h, const struct tei_attach *a);
     /*
      * Sends a connection message (a JSON object) to a peer's handshake port and waits for the
